@@ -19,6 +19,7 @@ from counterpoint.core.errors import InterruptedRunError as InterruptedRunError
 from counterpoint.core.errors import RunError as RunError
 from counterpoint.core.errors import TrainingError as TrainingError
 from counterpoint.core.errors import UsageError as UsageError
+from counterpoint.core.errors import gone
 from counterpoint.core.process_setup import prepare_process
 from counterpoint.core.run import Run as Run
 from counterpoint.core.run import SeedRuns as SeedRuns
@@ -118,7 +119,7 @@ def __getattr__(name: str) -> Any:
     if name in ("losses", "theory"):
         return import_module(f"counterpoint.{name}")
     if name not in _DEFERRED:
-        raise AttributeError(f"module 'counterpoint' has no attribute {name!r}")
+        raise AttributeError(gone(name) or f"module 'counterpoint' has no attribute {name!r}")
     value = getattr(import_module(_DEFERRED[name]), name)
     globals()[name] = value  # a sub-package of the same name, once imported, must not hide the function
     return value

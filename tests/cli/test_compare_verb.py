@@ -40,6 +40,9 @@ def test_compare_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["ncl", "ncl"], "compare got the same run or file twice"),
         (["ncl", "nowhere"], "nowhere does not exist"),
         (["ncl", "simclr", "--metrics", "kmn"], "unknown metric 'kmn'; did you mean 'knn'?"),
+        (["ncl", "simclr", "--out", "page.html"], "compare --out is gone: "),
+        (["ncl", "simclr", "--csv"], "csv is gone: "),
+        (["ncl", "simclr", "--evaluation", "other"], "compare --evaluation is gone: name the files"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(

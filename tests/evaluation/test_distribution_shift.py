@@ -19,6 +19,7 @@ from counterpoint.evaluation.metric_types import Labelled
 # --- refusals, before anything is measured
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"metrics": ["sepin"]}, UsageError, r"metric sepin is gone: .*reproductions"),
     ({"metrics": ["corruption error"]}, UsageError, r"corruption error needs --corruptions"),
     ({"corruptions": ["fog"]}, DataError, r"corruptions are of pictures; array holds vectors"),
     ({"corruptions": ["fgo"]}, UsageError, r"unknown corruption 'fgo'; did you mean 'fog'"),

@@ -196,6 +196,7 @@ def test_before_the_first_checkpoint_the_same_weights_are_needed(tmp_path: Path,
         ({"init": "empty"}, "empty is not a run folder"),
         ({"init": "wide.safetensors"}, "init wide.safetensors does not fit the encoder mlp: it has weight, "),
         ({"init": "timm:resnet18"}, "init timm:resnet18 does not exist; give a run folder, or a file of weights"),
+        ({"pretrained_weights": "f"}, "pretrained_weights is gone: .*--encoder timm:NAME --init FILE"),
     ],
 )
 def test_what_cannot_be_begun_with_is_refused_in_one_line(

@@ -227,3 +227,9 @@ def test_several_ranks_do_not_write_one_file(
         monkeypatch.setenv(name, value)
     assert main(["embed", str(run.path), "--out", str(tmp_path / "t.npz")]) == 2
     assert "several processes write a folder of shards together" in capsys.readouterr().err
+
+
+def test_a_flag_of_the_parts_that_took_over_says_what_holds_now(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["embed", "run", "--out", "z", "--shards", "9", "--own-shards-only"])
+    assert "own-shards-only is gone: each part makes its own shards alone" in capsys.readouterr().err

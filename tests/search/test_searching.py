@@ -197,3 +197,36 @@ def test_a_run_that_moved_is_named_as_it_is_now(run: cp.Run, tmp_path: Path) -> 
     assert cp.search(run, 0, k=1, quiet=True).run == "run"
     copy = shutil.copytree(run.path, tmp_path / "moved")
     assert cp.search(copy, 0, k=1, quiet=True).run == cp.duplicates(copy, quiet=True).run == "moved"
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (["--export", "faiss", "--out", "table"], "search --export is gone: docs/search.md shows"),
+        (["3", "--dims", "64"], "search --dims is gone: all dimensions are compared"),
+        (["3", "--rebuild"], "rebuild is gone: features come from the cache"),
+    ],
+)
+def test_what_is_gone_says_what_takes_its_place(
+    run: cp.Run, words: list[str], instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["search", str(run.path), *words])
+    except SystemExit as left:  # of the parser
+        code = left.code
+    assert code == 2
+    assert instead in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_function_that_is_gone_says_what_takes_its_place() -> None:
+    with pytest.raises(AttributeError, match=r"export_index is gone: docs/search\.md shows"):
+        _ = cp.export_index  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_run_that_is_replaced_loses_the_indexes_of_earlier_versions(photos: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"source": {"image_size": 8}, "batch_size": 16, "epochs": 1, "quiet": True}
+    own = cp.train(photos, out=tmp_path / "run", **settings)
+    (own.path / "indexes" / "embedding").mkdir(parents=True)
+    (own.path / "indexes" / "embedding" / "index.json").touch()
+    again = cp.train(photos, out=tmp_path / "run", overwrite=True, **settings)
+    assert not (again.path / "indexes").exists()

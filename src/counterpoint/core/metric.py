@@ -115,20 +115,24 @@ def unshown_metric(*, name: str, source: str, of: Any, at: str, unit: Unit = "nu
             one is None the figure does not exist.
         unit: how it is written.
     """
-    ends, docstring = (0.0, 1.0) if unit == "share" else (None, None), inspect.getdoc(of) or ""
-    # Of a field of a record its line says what the figure is, else the first line.
-    field = re.search(rf"^    {at.partition('.')[2] or '-'}: (.)(.+(?:\n     .+)*)", docstring, re.MULTILINE)
+    ends = (0.0, 1.0) if unit == "share" else (None, None)
     return Metric(
         name,
         name,
         name,
-        " ".join(f"{field[1].upper()}{field[2]}".split()) if field else docstring.partition("\n")[0],
+        _defined(inspect.getdoc(of) or "", at),
         source,
         partial(_measured, of, at),
         *ends,
         unit=unit,
         is_shown=False,
     )
+
+
+def _defined(docstring: str, at: str) -> str:
+    """What a docstring says of a figure: of a field of a record in its line, else in the first line."""
+    field = re.search(rf"^    {at.partition('.')[2] or '-'}: (.)(.+(?:\n     .+)*)", docstring, re.MULTILINE)
+    return " ".join(f"{field[1].upper()}{field[2]}".split()) if field else docstring.partition("\n")[0]
 
 
 def _measured(of: Any, at: str, subject: Any) -> float:

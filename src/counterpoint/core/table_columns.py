@@ -121,6 +121,9 @@ class ColumnPlan:
         return np.concatenate(blocks, axis=1), "; ".join(words)
 
 
+PLAN = TypeAdapter(ColumnPlan)
+
+
 @dataclass(frozen=True)
 class Values:
     """The values of one column.
@@ -344,7 +347,7 @@ def plan_of_run(run: str) -> ColumnPlan:
     if values is None:
         raise UsageError(f"source.columns: {run} was not trained on a table of columns")
     try:
-        return TypeAdapter(ColumnPlan).validate_python(values)
+        return PLAN.validate_python(values)
     except ValueError as error:
         raise RunError(f"{run}: its columns are damaged: {first_line(error)}") from None
 

@@ -126,7 +126,8 @@ def build(model: type[Model], values: Mapping[str, Any], origin: str) -> Model:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        raise UsageError(f"{origin}: {_first_sentence(model, error)}") from None
+        first = next(iter(error.errors()[0]["loc"]), "")
+        raise UsageError(gone(f"{origin} --{first}") or f"{origin}: {_first_sentence(model, error)}") from None
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,7 +297,8 @@ def _first_sentence(model: type[BaseModel], error: ValidationError) -> str:
     given = next(wholes, first["input"])
     extra = field.json_schema_extra
     hint = f"; {extra['hint']}" if isinstance(extra, dict) and "hint" in extra else ""
-    return f"{'.'.join(path)} must be {expectation(field)}, got {given!r}{hint}"
+    said = gone(f"{'.'.join(path)} {given}")
+    return said or f"{'.'.join(path)} must be {expectation(field)}, got {given!r}{hint}"
 
 
 def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.errors import CounterpointError, DataError, UsageError, unknown_name
+from counterpoint.core.errors import CounterpointError, DataError, UsageError, gone, unknown_name
 from counterpoint.core.metric import Metric
 from counterpoint.core.run import Run
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow
@@ -47,7 +47,7 @@ def chosen_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
     """
     asked = {name.replace("-", " ") if name not in CATALOGUE else name for name in names}
     for name in sorted(asked - CATALOGUE.keys() - {ALL}):
-        raise unknown_name("metric", name, CATALOGUE)
+        raise UsageError(gone(f"metric {name}")) if gone(f"metric {name}") else unknown_name("metric", name, CATALOGUE)
     if not asked:
         return tuple(metric for metric in CATALOGUE.values() if not metric.on_request)
     return tuple(metric for metric in CATALOGUE.values() if asked & {metric.name, ALL})

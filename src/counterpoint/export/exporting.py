@@ -16,6 +16,7 @@ from counterpoint.core.errors import (
     RunError,
     UsageError,
     first_line,
+    gone,
     unknown_name,
 )
 from counterpoint.core.files import (
@@ -176,7 +177,7 @@ def export(
     names = tuple(name.strip() for name in to.split(",")) if isinstance(to, str) else tuple(to)
     for name in names:
         if name not in (*FORMATS, ALL):
-            raise unknown_name("format", str(name), [*FORMATS, ALL])
+            raise UsageError(gone(name)) if gone(name) else unknown_name("format", str(name), [*FORMATS, ALL])
     if not names:
         raise UsageError(f"to names no format (known: {', '.join(FORMATS)}, {ALL})")
     known, target, reporter = as_run(run), Path(out), Reporter(quiet=quiet)

@@ -13,7 +13,7 @@ from typing import Any
 
 from counterpoint.cli.arguments import JsonFlags, option, words_of
 from counterpoint.core.catalogues import PACKAGE, held
-from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.core.errors import UsageError, gone, unknown_name
 from counterpoint.core.metric import described_metrics
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import dump_yaml, leaf_fields
@@ -48,7 +48,8 @@ class ListFlags(JsonFlags):
 def run(flags: ListFlags) -> None:
     """Print one list, or all."""
     if flags.what is not None and flags.what not in LISTS:
-        raise unknown_name("list", flags.what, LISTS)
+        replaced = gone(f"list {flags.what}")
+        raise UsageError(replaced) if replaced else unknown_name("list", flags.what, LISTS)
     if flags.name is not None:
         if flags.what != "recipes":
             raise UsageError(f"NAME is for `counterpoint list recipes NAME`, got {flags.name!r}")
