@@ -61,8 +61,7 @@ LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]+)?\)")  # its text may be code, whi
 # Pages of the API: title, modules, and which of their public names (all that no other page has, where none is named).
 FUNCTIONS = ["train", "resume", "load", "evaluate", "evaluate_seeds", "compare", "diagnose", "hessian_spectrum"]
 FUNCTIONS += ["fine_tune", "embed", "report", "preview", "verify"]
-MEASUREMENTS = ["spectra", "vanished", "alignment", "crowding", "class_geometry"]
-MEASUREMENTS += ["concepts"]
+MEASUREMENTS = ["spectra", "alignment", "crowding", "class_geometry", "concepts"]
 API: Mapping[str, tuple[str, list[str], list[str]]] = {
     "functions": ("Python functions", ["counterpoint"], FUNCTIONS),
     "estimator": ("The scikit-learn estimator", ["counterpoint"], ["ContrastiveEncoder"]),
