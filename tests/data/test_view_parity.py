@@ -208,4 +208,4 @@ def test_grey_images_keep_to_brightness_and_contrast(generator: torch.Generator)
     uniforms[:, JITTER_NUMBERS] = torch.tensor([0.5, 0.5, 0.9, 0.9, 0.0])  # neither brighter nor more contrast
     uniforms[:, [GRAYSCALE, BLUR]] = 0.99
     plan, is_second_B = ViewPlan(jitter=1.0, jitter_strength=0.8), torch.tensor([False])
-    assert_close(image_views(image, plan, uniforms, is_second_B=is_second_B), image)
+    assert_close(image_views(image, plan, uniforms, is_second_B=is_second_B, out=torch.empty_like(image)), image)

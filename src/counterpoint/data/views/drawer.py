@@ -244,8 +244,8 @@ def image_views(
     uniforms_BK: Tensor,
     *,
     is_second_B: Tensor,
+    out: Tensor,
     finish: Finish = lambda views: views,
-    out: Tensor | None = None,
 ) -> Tensor:
     """One view per image from its own row of random numbers.
 
@@ -254,28 +254,27 @@ def image_views(
         plan: which changes, how strong, how often.
         uniforms_BK: (b, ``NUM_DRAWS``) numbers in [0, 1), on the CPU.
         is_second_B: bool, on the CPU: which are second views, where the plan tells the two apart.
+        out: float32 (b, c, h, w), where the views are written, of any height and width.
         finish: last change, in place, such as standardising.
-        out: float32 (b, c, h, w), where the views are written, of any height and width; None for those of the images.
 
     Returns:
-        ``out``, or a new tensor; in [0, 1] before ``finish``.
+        ``out``, in [0, 1] before ``finish``.
     """
     # Written chunk by chunk: what the changes need beside it is of a chunk's size.
     height, width = samples_BCHW.shape[2:]
-    views = samples_BCHW.new_empty(samples_BCHW.shape, dtype=torch.float32) if out is None else out
-    size = (views.shape[2], views.shape[3])
-    chunk = CPU_CHUNK if views.device.type == "cpu" else DEVICE_CHUNK
+    size = (out.shape[2], out.shape[3])
+    chunk = CPU_CHUNK if out.device.type == "cpu" else DEVICE_CHUNK
     num_at_once = max(1, chunk // max(1, math.prod(samples_BCHW.shape[1:])))
     crop, steps, place_B = _decide(plan, uniforms_BK, is_second_B, (height, width), size)
     # Images of a chunk whose hue turns at the same place become neighbours, those without jitter last:
     # ``change_rows`` changes them without a copy.
-    order_B = (torch.arange(len(views)) // num_at_once * 5 + place_B).argsort()
+    order_B = (torch.arange(len(out)) // num_at_once * 5 + place_B).argsort()
     crop, steps = rows_of(crop, order_B), [rows_of(step, order_B) for step in steps]
-    for start in range(0, len(views), num_at_once):
+    for start in range(0, len(out), num_at_once):
         rows = slice(start, start + num_at_once)
         # A chunk's images are sorted among themselves, and written back in their own order.
         local_B = order_B[rows] - start
-        there_B, back_B = (order.to(views.device, non_blocking=True) for order in (local_B, local_B.argsort()))
+        there_B, back_B = (order.to(out.device, non_blocking=True) for order in (local_B, local_B.argsort()))
         images = to_unit_float(samples_BCHW[rows].index_select(0, there_B))
         if crop is not None:
             images = apply_crop(images, rows_of(crop, rows)).clamp_(0.0, 1.0)  # bicubic weights may be negative
@@ -284,5 +283,5 @@ def image_views(
                 images, step.is_chosen_B, lambda part, own, step=step: step.change(part, rows_of(step.numbers, own))
             )
         images.clamp_(0.0, 1.0)  # weights that sum to 1 up to rounding leave the range by an ulp
-        torch.index_select(finish(images), 0, back_B, out=views[rows])
-    return views
+        torch.index_select(finish(images), 0, back_B, out=out[rows])
+    return out
