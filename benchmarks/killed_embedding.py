@@ -105,17 +105,21 @@ def embed(plan: Plan, num_processes: int, kills: Sequence[int]) -> Outcome:
         return counterpoint(plan, f"{words} {number + 1}/{num_processes}")
 
     processes, kept = [start(number) for number in range(num_processes)], dict[str, int]()
-    for number, num_own in enumerate(kills):
-        own = {f"shard-{each:06d}.json" for each in WorkPart(number + 1, num_processes).of(plan.num_shards)}
-        while len(finished(out).keys() & own) < num_own:
-            time.sleep(0.02)
-        processes[number].send_signal(signal.SIGKILL)
-        if processes[number].wait(SECONDS) != -signal.SIGKILL:
-            raise SystemExit("a process had ended before it could be killed; embed more pictures")
+    waiting = dict(enumerate(kills))  # all at once: one may be at its moment, or even done, before another has begun
+    while waiting:
         there = finished(out)
-        outcome.killed_at.append(len(there))
-        kept = {**there, **kept}
-        processes[number] = start(number)
+        for number, num_own in list(waiting.items()):
+            own = {f"shard-{each:06d}.json" for each in WorkPart(number + 1, num_processes).of(plan.num_shards)}
+            if len(there.keys() & own) >= num_own or processes[number].poll() is not None:
+                processes[number].send_signal(signal.SIGKILL)
+                if processes[number].wait(SECONDS) != -signal.SIGKILL:
+                    raise SystemExit("a process had ended before it could be killed; embed more pictures")
+                there = finished(out)
+                outcome.killed_at.append(len(there))
+                kept = {**there, **kept}
+                processes[number] = start(number)
+                del waiting[number]
+        time.sleep(0.02)
     if any(process.wait(SECONDS) for process in processes):
         raise SystemExit(f"embedding failed:\n{(plan.folder / 'said').read_text()}")
     outcome.seconds = time.perf_counter() - begun
