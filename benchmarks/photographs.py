@@ -29,6 +29,7 @@ from view_peers import MEAN, OURS, STD, Work, kornia_recipe, torchvision_recipe
 from views import table
 
 from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.process_setup import at_work
 from counterpoint.data.formats.image_files import decode
 from counterpoint.data.formats.plain_jpegs import decode_plain
 from counterpoint.data.loader import Batch, BatchLoader
@@ -95,8 +96,9 @@ def our_views(folder: Path, side: int, threads: int) -> Callable[[], None]:
     drawer = ViewDrawer(PRESETS["lightly-cifar"], torch.tensor(MEAN), torch.tensor(STD), 0)
 
     def step() -> None:
-        for batch in our_batches(source, threads):
-            drawer.two_views(batch.samples, batch.streams, 0)
+        with at_work():  # as `cp.train` and the command draw views: what a batch has freed serves the next one
+            for batch in our_batches(source, threads):
+                drawer.two_views(batch.samples, batch.streams, 0)
 
     return step
 

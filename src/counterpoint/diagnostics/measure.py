@@ -5,7 +5,7 @@
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.core.numerics import unit_doubles
 from counterpoint.core.paired_shares import Z_95, jackknife_half_width
+from counterpoint.core.process_setup import give_back_memory
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram, view_cosines
 from counterpoint.diagnostics.class_geometry import class_geometry
@@ -203,7 +204,7 @@ def measure_place(
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
     is_all = len(chosen) == len(CATALOGUE)
     if is_all:
-        side_by_side(lambda name: getattr(subject, name), SHARED)
+        side_by_side(partial(_share, subject), SHARED)
     values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.
     figures = {name: value if math.isfinite(value) else None for name, value in zip(chosen, values, strict=True)}
@@ -219,3 +220,9 @@ def measure_place(
         suspects = {check: kept_N[rows(subject)] for check, rows in SUSPECTS.items()}
         suspects["outliers"] = outliers.rows_R
     return Place(Measurements.model_validate(known), subject.spectrum_D, subject.cosines, suspects, agreement)
+
+
+def _share(subject: MeasuredFeatures, name: str) -> None:
+    """Compute what several metrics read; the pieces that it has freed would not fit the next one's arrays."""
+    getattr(subject, name)
+    give_back_memory()
