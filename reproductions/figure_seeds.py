@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from scipy.stats import binomtest
+
 from reproductions.reproduction import Claim, Reproduction
 from reproductions.verdicts import UNTOLD
 
@@ -14,8 +16,9 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\d)")
 def over_seeds(records: Sequence[Reproduction], first_seed: int) -> Reproduction:
     """The record of the first seed, with claims about all of them.
 
-    A claim agrees where it does with every seed, differs where it does with every seed, and cannot be told where seeds
-    disagree.
+    A claim agrees or differs where all seeds do. Where they disagree, a sign test decides: it agrees with the paper if
+    the exact 95 % interval of the share of seeds that agree (clopper1934) lies above one half, differs if it lies below
+    it, and cannot be told otherwise.
 
     Args:
         records: of one figure, one for each seed, at least one.
@@ -36,8 +39,10 @@ def _claim(claims: Sequence[Claim]) -> Claim:
     judged = [claim.agrees for claim in claims if claim.agrees is not None]
     if not judged or len(set(judged)) == 1:
         return replace(first, ours=ours)
-    note = f"agrees with {sum(judged)} of {len(claims)} seeds"
-    return replace(first, ours=ours, agrees=None, judged=UNTOLD, note=f"{first.note}; {note}".removeprefix("; "))
+    low, high = binomtest(sum(judged), len(judged)).proportion_ci()
+    agrees = bool(low > 0.5) if low > 0.5 or high < 0.5 else None
+    note = f"{first.note}; agrees with {sum(judged)} of {len(judged)} seeds".removeprefix("; ")
+    return replace(first, ours=ours, agrees=agrees, judged=UNTOLD if agrees is None else first.judged, note=note)
 
 
 def spread(values: Sequence[float | str]) -> float | str:

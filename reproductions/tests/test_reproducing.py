@@ -106,6 +106,20 @@ def test_seeds_of_two_minds_leave_a_claim_untold() -> None:
     assert (same.ours, same.verdict, same.note) == ("1.75 (1.5 to 2)", "differs", "within 0.1")
 
 
+@pytest.mark.parametrize(
+    ("agreeing", "verdict"), [(5, "differs"), (6, "cannot be told"), (14, "cannot be told"), (15, "agrees")]
+)
+def test_a_sign_test_decides_where_seeds_disagree(agreeing: int, verdict: str) -> None:
+    # clopper1934; of 20 seeds 15 or more tell a majority at the level 0.05: 2 P(X >= 15) = 0.0414, 2 P(X >= 14) = 0.115
+    records = [
+        Reproduction("toy", "A toy", "mio2021, Fig. 1", [Claim("x", 1.0, 1.0 * seed, seed < agreeing)], [])
+        for seed in range(20)
+    ]
+    (claim,) = over_seeds(records, 0).claims
+    assert claim.verdict == verdict
+    assert claim.note == f"agrees with {agreeing} of 20 seeds"
+
+
 def test_a_quick_result_never_replaces_a_full_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["toy-fig1", "--quiet"]) == 0
     assert main(["toy-fig1", "--quiet"]) == 0  # replaces both
