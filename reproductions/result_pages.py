@@ -53,7 +53,8 @@ ncl-table4, ncl-fig3, directclr-table1); where all seeds had one count, its roun
 The claims are orderings at a small scale: a verdict says what holds in minutes on a CPU, not what holds at the paper's
 scale. Figures that a function computes are compared with the printed ones for each seed: a claim holds if it holds for
 all; where seeds disagree, the exact 95 % interval of the share of seeds that agree must lie above one half, or below
-it. Two figures of which that left claims open (alphacl-fig2, directclr-fig5) were made anew from other seeds for it."""
+it. The figure whose claims had been open for one or two seeds (directclr-fig5) was made anew from other seeds for
+this rule."""
 
 
 @dataclass(frozen=True)
