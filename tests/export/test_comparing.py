@@ -6,7 +6,7 @@ from torch import Tensor
 
 from counterpoint.core.errors import RunError
 from counterpoint.export.exporting import BATCHES, TOLERANCE, compare, row_differences
-from export.stirred_norms import MakeEncoder
+from untrained_encoders import make_encoder
 
 
 def test_differences_are_relative_to_the_largest_value_of_each_row() -> None:
@@ -16,7 +16,7 @@ def test_differences_are_relative_to_the_largest_value_of_each_row() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 12])
-def test_each_size_of_a_batch_is_tried_and_each_sample_seen(count: int, make_encoder: MakeEncoder) -> None:
+def test_each_size_of_a_batch_is_tried_and_each_sample_seen(count: int) -> None:
     encoder, seen = make_encoder(), list[Tensor]()
     samples = torch.randint(0, 256, (count, 3, 8, 8), dtype=torch.uint8)
 
@@ -36,7 +36,7 @@ def test_each_size_of_a_batch_is_tried_and_each_sample_seen(count: int, make_enc
 
 
 @pytest.mark.parametrize("wrong", [2 * TOLERANCE, float("nan")])
-def test_what_differs_is_refused_with_the_name_of_the_sample(wrong: float, make_encoder: MakeEncoder) -> None:
+def test_what_differs_is_refused_with_the_name_of_the_sample(wrong: float) -> None:
     encoder = make_encoder()
     samples = torch.randint(0, 256, (3, 3, 8, 8), dtype=torch.uint8)
 
@@ -50,7 +50,7 @@ def test_what_differs_is_refused_with_the_name_of_the_sample(wrong: float, make_
         compare(answer, encoder, samples, ["first", "second", "third"], TOLERANCE)
 
 
-def test_another_shape_and_a_failing_runtime_are_refused(make_encoder: MakeEncoder) -> None:
+def test_another_shape_and_a_failing_runtime_are_refused() -> None:
     encoder, samples = make_encoder(), torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
     with pytest.raises(RunError, match="it returns"):
         compare(lambda part: {"embedding": torch.zeros(1)}, encoder, samples, ["a", "b"], TOLERANCE)
