@@ -172,26 +172,17 @@ def test_damage_is_named(tmp_path: Path, complaint: str, damage: Callable[[RunFo
 
 
 @pytest.mark.parametrize("card", [GREY, COLOUR], ids=["grey", "colour"])
-def test_every_layout_and_type_of_the_same_images_gets_the_same_answer(
-    card: EncoderCard, rng: np.random.Generator
-) -> None:
-    encoder, channels = encoder_of(card), card.in_shape[0]
-    last = rng.integers(0, 256, (6, 8, 8, channels), dtype=np.uint8)
-    first = last.transpose(0, 3, 1, 2)
-    layouts = [last, first, np.ascontiguousarray(first), torch.from_numpy(last), torch.from_numpy(first)]
-    if channels == 1:
-        layouts += [last[..., 0], torch.from_numpy(last[..., 0])]
-    layouts += [layout / 255 for layout in layouts]
-    layouts += [(last / 255).astype(np.float32), torch.from_numpy(last / 255).double().requires_grad_()]
-    representation, embedding = encoder.represent(last), encoder.embed(last)
-    for images in layouts:
-        for method, expected in ((encoder.represent, representation), (encoder.embed, embedding)):
-            answer = method(images)
-            assert isinstance(answer, Tensor if isinstance(images, Tensor) else np.ndarray)
+def test_arrays_and_tensors_are_answered_in_kind(card: EncoderCard, rng: np.random.Generator) -> None:
+    encoder, images = encoder_of(card), rng.integers(0, 256, (6, 8, 8, card.in_shape[0]), dtype=np.uint8)
+    floats = images / 255
+    tensors = (torch.from_numpy(images), torch.from_numpy(floats).requires_grad_())
+    for method, width in ((encoder.represent, card.width), (encoder.embed, card.features)):
+        expected = method(images)
+        assert (expected.dtype, expected.shape) == (np.float32, (6, width))
+        for given in (images, floats, floats.tolist(), *tensors):
+            answer = method(given)
+            assert isinstance(answer, Tensor if isinstance(given, Tensor) else np.ndarray)
             assert_close(torch.as_tensor(answer), torch.from_numpy(expected))
-    assert representation.dtype == embedding.dtype == np.float32
-    assert (representation.shape, embedding.shape) == ((6, card.width), (6, card.features))
-    assert isinstance(encoder.represent((last / 255).tolist()), np.ndarray)
 
 
 def test_the_answer_is_that_of_the_network_on_standardised_input(rng: np.random.Generator) -> None:
