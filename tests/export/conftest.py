@@ -4,19 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import counterpoint as cp
+from data.picture_files import save_plain
 
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of 12 pixels in two classes."""
     folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for number in range(60):
-        (folder / f"class {number % 2}").mkdir(exist_ok=True)
-        pixels = rng.integers(0, 256, (12, 12, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / f"class {number % 2}" / f"{number}.png")
+    save_plain(folder, [f"class {number % 2}/{number}.png" for number in range(60)], rng, side=12)
     return folder
 
 

@@ -52,13 +52,11 @@ def test_the_small_convnet_looks_at_every_pixel(side: int, generator: torch.Gene
     assert bool(is_seen.all()), f"{int((~is_seen).sum())} of {side * side} pixels change nothing"
 
 
-def test_the_bottleneck_and_basic_blocks_have_the_published_sizes() -> None:
-    def count(name: str) -> int:
-        return sum(parameter.numel() for parameter in build_encoder(name, (3, 32, 32)).parameters())
-
-    # torchvision's ResNet-18 and 50 without the classifier, whose 7 x 7 stem of 9,408 weights is here 3 x 3 of 1,728.
-    assert count("resnet18") == 11_176_512 - 9_408 + 1_728
-    assert count("resnet50") == 23_508_032 - 9_408 + 1_728
+@pytest.mark.parametrize(("name", "count"), [("resnet18", 11_176_512), ("resnet50", 23_508_032)])
+def test_the_bottleneck_and_basic_blocks_have_the_published_sizes(name: str, count: int) -> None:
+    # torchvision's without the classifier; the 7 x 7 stem of 9,408 weights is 3 x 3 of 1,728 for small images.
+    for side, expected in ((224, count), (32, count - 9_408 + 1_728)):
+        assert sum(p.numel() for p in build_encoder(name, (3, side, side)).parameters()) == expected
 
 
 def test_large_images_get_the_published_stem() -> None:
@@ -68,8 +66,6 @@ def test_large_images_get_the_published_stem() -> None:
         assert isinstance(encoder, ResNet)
         assert encoder.state_dict()["stem.0.weight"].shape[2:] == (kernel, kernel)
         assert encoder.stem(torch.zeros(1, 3, side, side)).shape[2:] == (maps, maps)
-    assert sum(p.numel() for p in build_encoder("resnet18", (3, 224, 224)).parameters()) == 11_176_512
-    assert sum(p.numel() for p in build_encoder("resnet50", (3, 224, 224)).parameters()) == 23_508_032
 
 
 def test_a_stem_can_be_asked_for() -> None:
