@@ -95,6 +95,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "few labels": ({"labels": LABELS[:-1]}, "6 whole numbers"),
     "fractions": ({"labels": LABELS / 2}, "6 whole numbers"),
     "below": ({"labels": LABELS.astype(int) - 2}, "got -2"),
+    "more than names": ({"labels": np.full(6, 1 << 40)}, "labels must be -1 (unknown) to 1048575, got 1099511627776"),
     "few names": ({"class_names": NAMES[:2]}, "3 or more texts"),
     "numbers as names": ({"class_names": np.arange(4)}, "3 or more texts"),
 }
