@@ -26,7 +26,7 @@ EVERY_SPLIT = [(name, split) for name, splits in SPLITS.items() for split in spl
 @pytest.fixture
 def root(tmp_path: Path, rng: np.random.Generator) -> Path:
     """Small archives of every set in its original form."""
-    published.save_all(tmp_path, rng, list(SPLITS))
+    published.save_all(tmp_path, rng)
     return tmp_path
 
 
