@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 import counterpoint as cp
 from audit.planted_faults import plant, save_clean, scene
 from counterpoint.audit import audited_data, auditing, picture_pass
-from counterpoint.audit.audit_record import Audit
+from counterpoint.audit.audit_record import Audit, Observation
 from counterpoint.audit.audited_data import AuditedData, Share
 from counterpoint.cli.main import main
 from counterpoint.core.arrow_files import TableFile, TextColumn, write_columns
@@ -30,9 +30,14 @@ def look(data: object, **options: Any) -> Audit:
     return cp.audit(data, quiet=True, **options)
 
 
-def named(found: Audit, code: str) -> str:
+def observed(found: Audit, code: str) -> Observation:
     each = found.found(code)
     assert each is not None, f"{code} not among {[other.code for other in found.observations]}"
+    return each
+
+
+def named(found: Audit, code: str) -> str:
+    each = observed(found, code)
     return "\n".join([*each.names, *(name for group in each.groups for name in group.names)])
 
 
@@ -47,9 +52,7 @@ def test_every_planted_fault_is_named_and_nothing_else_is_warned_of(tmp_path: Pa
         told = named(found, code)
         assert all(name in told for name in names), (code, told)
     assert warned(found) == {"same-pixels", "near-copies", "label-conflict", "blank", "noise", "unreadable"}
-    near = found.found("near-copies")
-    assert near is not None
-    assert len(near.groups) == 3
+    assert len(observed(found, "near-copies").groups) == 3
     assert found.passport.num_found == 60 + 12
     assert found.passport.classes == {"cats": 34, "dogs": 36}
     assert found.passport.modes.items() >= {"RGBA": 1, "I;16": 1, "CMYK": 1}.items()
@@ -71,8 +74,7 @@ def test_copies_across_parts_are_leakage(tmp_path: Path, rng: np.random.Generato
     test = save_clean(tmp_path / "photos" / "test", rng, 12)
     Image.open(train[3]).save(test[0].with_name("seen.png"))
     for found in (look(tmp_path / "photos"), look(tmp_path / "photos" / "train", against=tmp_path / "photos" / "test")):
-        leak = found.found("leakage")
-        assert leak is not None
+        leak = observed(found, "leakage")
         assert leak.level == "severe"
         assert leak.count == 1
         assert leak.names[0].endswith("cats/seen.png")
@@ -163,9 +165,7 @@ def test_a_file_format_that_tells_the_class_is_a_shortcut(tmp_path: Path, rng: n
         (tmp_path / name).mkdir()
         for number in range(20):
             scene(rng).save(tmp_path / name / f"{number}.jpg", quality=quality)
-    found = look(tmp_path)
-    told = found.found("class-shortcut")
-    assert told is not None
+    told = observed(look(tmp_path), "class-shortcut")
     assert "JPEG quality" in told.names
     assert told.measured == 1.0
     assert "colours" not in told.names
@@ -216,8 +216,7 @@ def test_a_cue_of_one_class_among_many_is_named(change: str, tmp_path: Path, rng
                 image = Image.composite(Image.new("RGB", image.size, "white"), image, stamp())
             quality = 60 if label == 7 and change == "JPEG quality" else 90
             image.save(tmp_path / f"class {label}" / f"{number}.jpg", quality=quality)
-    told = look(tmp_path).found("class-cue")
-    assert told is not None
+    told = observed(look(tmp_path), "class-cue")
     assert f"{change}: class 7" in "\n".join(told.names)
     assert all("class 7" in name for name in told.names)
 
@@ -242,8 +241,7 @@ def test_wrong_labels_are_named_with_the_class_that_they_look_like(kind: str, rn
     rows, target = map(np.asarray, load_digits(return_X_y=True))
     data = rows.reshape(-1, 8, 8).astype(np.float32) / 16 if kind == "pictures" else rows
     labels, places = with_wrong(target, 0.05, rng)
-    found = look(data, labels=labels).found("wrong-label")
-    assert found is not None
+    found = observed(look(data, labels=labels), "wrong-label")
     assert found.level == "warning"
     told = {int(name): words for name, words in found.said}
     right = told.keys() & set(places.tolist())
@@ -307,9 +305,7 @@ def test_few_and_odd_pictures(kind: str, tmp_path: Path, rng: np.random.Generato
     labels = tmp_path / "labels.csv"
     labels.write_text("file,label\n" + "".join(f"only/{at}.png,x\n" for at in range(number)), encoding="utf-8")
     found = look(tmp_path)
-    few = found.found("few-samples")
-    assert few is not None
-    assert few.level == "severe"
+    assert observed(found, "few-samples").level == "severe"
     if kind == "constant":
         assert found.found("blank") is not None
         assert found.passport.num_unique == 0

@@ -24,20 +24,11 @@ from counterpoint.core.files import (
     write_json,
     write_text,
 )
+from refusals import refused
 
 
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def half_write_then_raise(error: Exception) -> Any:
-    """Return a writer that leaves half a file and fails."""
-
-    def write(path: Path) -> None:
-        path.write_text("half", encoding="utf-8")
-        raise error
-
-    return write
 
 
 def test_a_write_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -47,18 +38,6 @@ def test_a_write_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> No
     write_text(path, "second")
     assert path.read_bytes() == b"second"
     assert names_in(tmp_path) == ["a.txt"]
-
-
-def test_the_old_file_stands_until_the_new_one_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("old", encoding="utf-8")
-
-    def write(temporary: Path) -> None:
-        temporary.write_text("new", encoding="utf-8")
-        assert path.read_text(encoding="utf-8") == "old"
-
-    write_atomically(path, write)
-    assert path.read_text(encoding="utf-8") == "new"
 
 
 def test_the_bytes_are_on_disk_before_the_name_and_the_name_before_the_return(
@@ -81,25 +60,29 @@ def test_the_bytes_are_on_disk_before_the_name_and_the_name_before_the_return(
     assert steps == ["file", "rename", "folder"]
 
 
+FAULTS = {
+    "full disk": (OSError(28, "No space left on device"), RunError, "cannot write {}: No space left on device; "),
+    "fault of the writer": (ZeroDivisionError("by zero"), ZeroDivisionError, "by zero"),
+}
+
+
 @pytest.mark.parametrize("before", ["old", None])
-def test_a_full_disk_leaves_what_stood_there(tmp_path: Path, before: str | None) -> None:
+@pytest.mark.parametrize(("error", "kind", "said"), FAULTS.values(), ids=FAULTS)
+def test_a_failed_write_leaves_what_stood_there(
+    tmp_path: Path, error: Exception, kind: type[Exception], said: str, before: str | None
+) -> None:
     path = tmp_path / "a.txt"
     if before is not None:
         path.write_text(before, encoding="utf-8")
-    with pytest.raises(RunError) as caught:
-        write_atomically(path, half_write_then_raise(OSError(28, "No space left on device")))
-    assert str(caught.value).startswith(f"cannot write {path}: No space left on device; ")
+
+    def write(temporary: Path) -> None:
+        temporary.write_text("half", encoding="utf-8")
+        assert before is None or path.read_text(encoding="utf-8") == before
+        raise error
+
+    assert refused(kind, write_atomically, path, write).startswith(said.format(path))
     assert names_in(tmp_path) == ([] if before is None else ["a.txt"])
     assert before is None or path.read_text(encoding="utf-8") == before
-
-
-def test_a_fault_of_the_writer_passes_through_and_leaves_what_stood_there(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("old", encoding="utf-8")
-    with pytest.raises(ZeroDivisionError):
-        write_atomically(path, half_write_then_raise(ZeroDivisionError()))
-    assert path.read_text(encoding="utf-8") == "old"
-    assert names_in(tmp_path) == ["a.txt"]
 
 
 def test_a_disk_that_fails_to_flush_leaves_what_stood_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,12 +140,7 @@ def test_json_is_strict_and_readable(tmp_path: Path) -> None:
 def test_a_damaged_json_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
-    with pytest.raises(RunError) as caught:
-        read_json(path)
-    assert str(caught.value).startswith(f"{path} is damaged: ")
-
-
-# --- hashes
+    assert refused(RunError, read_json, path).startswith(f"{path} is damaged: ")
 
 
 # --- files in pieces

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -47,9 +46,3 @@ def test_two_metrics_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(metrics, "loaded", lambda *_: twice)
     with pytest.raises(CounterpointError, match="two metrics of diagnostics are called"):
         loaded_metrics.__wrapped__("diagnostics")
-
-
-def test_the_source_of_every_metric_is_in_the_bibliography() -> None:
-    bibliography = (Path(__file__).parents[2] / "docs" / "references.bib").read_text(encoding="utf-8")
-    for metric in ALL:
-        assert f"{{{metric.source}," in bibliography

@@ -1,4 +1,4 @@
-"""Entropy of rows of weights, and the ball that rows are brought into."""
+"""Entropy of rows of weights, the ball that rows are brought into, and functions worked out by parts of rows."""
 
 # N rows, M columns, D features
 
@@ -6,9 +6,13 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from counterpoint.core.numerics import into_ball, row_entropy
+from counterpoint.core.numerics import FEW, into_ball, row_dots, row_entropy, rowwise
+from counterpoint.losses.inputs import prepare_views
 from oracles.number_checks import assert_numbers
+from tolerances import assert_close
 
 
 @pytest.mark.parametrize("size", [1e-320, 1.0, 8e307])
@@ -28,3 +32,61 @@ def test_only_long_rows_are_shortened() -> None:
     (slope_ND,) = torch.autograd.grad(short_ND[:, 1].sum(), z_ND)
     # Inside: 1. Outside: radius / |z| (I - u u^T), across the row only.
     assert_numbers(slope_ND, [[-0.192, 0.144], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
+
+
+# --- by parts of rows: value and derivatives are those of the function
+
+N, D = 1100, 31  # two parts and a rest
+
+
+def draw() -> tuple[Tensor, Tensor]:
+    z = torch.randn(2, N, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return z[0].requires_grad_(), z[1].requires_grad_()
+
+
+def product_of_sums(a_ND: Tensor, b_ND: Tensor) -> Tensor:
+    return torch.exp(a_ND / 9).sum(1) * b_ND.sum(1)
+
+
+def test_value_and_both_derivatives_are_those_of_the_function() -> None:
+    assert N * D > FEW
+    a_ND, b_ND = draw()
+    results = []
+    for value in (rowwise(product_of_sums, a_ND, b_ND), product_of_sums(a_ND, b_ND)):
+        slopes = torch.autograd.grad(value.square().sum(), (a_ND, b_ND), create_graph=True)
+        seconds = torch.autograd.grad(slopes[0].square().sum() + slopes[1].sum(), (a_ND, b_ND))
+        results.append((value, *slopes, *seconds))
+    for actual, expected in zip(*results, strict=True):
+        assert_close(actual, expected)
+
+
+def test_an_input_may_be_a_function_of_the_other() -> None:
+    a_ND, _ = draw()
+    (slope,) = torch.autograd.grad(row_dots(a_ND, 2 * a_ND).sum(), a_ND, create_graph=True)
+    (second,) = torch.autograd.grad(slope.sum(), a_ND)
+    assert_close(slope, 4 * a_ND)
+    assert_close(second, torch.full_like(a_ND, 4.0))
+
+
+def test_transforms_see_the_function() -> None:
+    a_ND, b_ND = (z.detach() for z in draw())
+    tangent = torch.func.jvp(lambda a: row_dots(a, b_ND), (a_ND,), (b_ND,))[1]
+    assert_close(tangent, b_ND.square().sum(1))
+
+
+def test_a_given_gradient_is_the_derived_one() -> None:
+    a_ND, b_ND = draw()
+    upstream_N = torch.linspace(-1, 1, N, dtype=torch.float64)
+    ours = torch.autograd.grad(row_dots(a_ND, b_ND), (a_ND, b_ND), upstream_N)
+    derived = torch.autograd.grad((a_ND * b_ND).sum(1), (a_ND, b_ND), upstream_N)
+    for actual, expected in zip(ours, derived, strict=True):
+        assert_close(actual, expected)
+
+
+def test_unit_length_has_its_true_gradient() -> None:
+    """Views large enough for parts, whose gradient is given, against torch's own normalisation."""
+    a_ND, b_ND = draw()
+    weight_ND = torch.linspace(-1, 1, D, dtype=torch.float64) * torch.arange(1, N + 1)[:, None]
+    ours = torch.autograd.grad((prepare_views(a_ND, b_ND, normalize=True)[0] * weight_ND).sum(), a_ND)
+    theirs = torch.autograd.grad((F.normalize(a_ND) * weight_ND).sum(), a_ND)
+    assert_close(ours[0], theirs[0])

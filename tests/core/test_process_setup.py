@@ -1,4 +1,4 @@
-"""How threads wait whatever was loaded first, a number that fits the container, and the word of the user on both."""
+"""How threads wait, what becomes of freed memory, how many threads fit the container, and the word of the user."""
 
 import json
 import os
@@ -40,7 +40,7 @@ with usual_modes():
     again = thread_remark(2)
 print(json.dumps([before, within, spun(), words, remark, again]))
 """
-GNU = pytest.mark.skipif(sys.platform != "linux", reason="torch has GNU's OpenMP on Linux")
+GNU = pytest.mark.skipif(sys.platform != "linux", reason="torch has GNU's OpenMP, and the C library is GNU's, on Linux")
 
 
 def spun(first: str = "", **variables: str) -> Any:
@@ -140,6 +140,49 @@ def test_llvms_runtime_is_told_while_work_is_done(monkeypatch: pytest.MonkeyPatc
     with at_work(), at_work():
         assert told == [200, 0]
     assert told == [200, 0, 200]
+
+
+# --- freed memory stays with the process, as the count of page faults shows
+
+FAULTS = """
+import resource, sys, torch
+from counterpoint.core.process_setup import at_work
+def step():
+    return float(torch.zeros(1 << 24).sum())  # 64 MiB: above what glibc would keep by itself
+def faults():
+    for _ in range(20):  # until the heap has found its shape
+        step()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        step()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 20
+at_rest = resident()
+with at_work():
+    print(faults(), resident() - at_rest)
+print(resident() - at_rest)
+"""
+
+
+def measured(variables: dict[str, str]) -> tuple[int, ...]:
+    """Page faults of steps at work, and MiB above those at rest at work and afterwards."""
+    command = [sys.executable, "-c", FAULTS]
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, check=True, text=True)
+    return tuple(map(int, done.stdout.split()))
+
+
+@GNU
+@pytest.mark.thorough
+def test_steps_at_work_find_the_pages_of_those_before_and_give_them_back() -> None:
+    kept, held, left = measured({})
+    usual, _, _ = measured({"COUNTERPOINT_TUNE": "0"})
+    assert kept * 20 < usual
+    assert held >= 64
+    assert left < 16
+
+
+# --- the number of threads
 
 
 @pytest.fixture

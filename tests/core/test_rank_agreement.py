@@ -82,16 +82,19 @@ os.write(1, f"{ranks.rank} {total.item()} {world_size()}\\n".encode())  # in one
 """
 
 
-def started(
-    environments: list[dict[str, str]], *words: str, script: str = MEET
-) -> list[subprocess.CompletedProcess[str]]:
-    """One process for each environment, all at once."""
-    common = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+def two_ranks(script: str, *words: str) -> list[subprocess.CompletedProcess[str]]:
+    """Two processes at once, as torchrun starts them."""
+    common = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+    common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    common |= {"TORCH_CPP_LOG_LEVEL": "FATAL"}  # as the command sets it
     command = [sys.executable, "-c", script, *words]
     processes = [
-        subprocess.Popen(command, env={**common, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for own in environments
-    ]
+        subprocess.Popen(
+            command, env={**common, "RANK": number, "LOCAL_RANK": number},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for number in ("0", "1")
+    ]  # fmt: skip
     finished = []
     for process in processes:
         out, error = process.communicate(timeout=120)
@@ -108,7 +111,9 @@ def free_port() -> int:
 def test_torchrun_meets_and_parts(tmp_path: Path) -> None:
     script = tmp_path / "meet.py"
     script.write_text(MEET, encoding="utf-8")
-    finished = torchrun(script)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert finished.returncode == 0, finished.stderr
     assert sorted(finished.stdout.splitlines()) == ["0 3.0 1", "1 3.0 1"]
     assert "destroy_process_group" not in finished.stderr
@@ -116,9 +121,7 @@ def test_torchrun_meets_and_parts(tmp_path: Path) -> None:
 
 
 def test_after_an_error_a_rank_leaves_alone() -> None:
-    port = str(free_port())
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    finished = started([{**common, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(2)], "fail")
+    finished = two_ranks(MEET, "fail")
     assert [process.returncode for process in finished] == [7, 8], finished
 
 
@@ -142,9 +145,7 @@ except error:
 @pytest.mark.parametrize(("kind", "waits"), [("shared", True), ("lone", False)])
 def test_a_rank_waits_for_the_others_after_an_error_of_all(kind: str, waits: bool) -> None:
     # One that left at once would break the connection through which the others hear what happened.
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    environments = [{**common, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(2)]
-    finished = started(environments, kind, script=LATE)
+    finished = two_ranks(LATE, kind)
     assert [process.returncode for process in finished] == [0, 0], finished
     (_, left), (arrived, _) = (map(float, process.stdout.split()) for process in finished)
     assert (left >= arrived) == waits
@@ -177,16 +178,7 @@ except LoneTrainingError as error:
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_whose_peer_is_gone_ends_and_says_so(victim: int, place: str) -> None:
     """Whenever it is gone: before it came, as they meet, or at work; nobody waits as long as for a collective."""
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    common |= {"TORCH_CPP_LOG_LEVEL": "FATAL"}  # as the command sets it
-    environments = [{**common, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(2)]
-    finished = started(environments, str(victim), place, script=LOST)
+    finished = two_ranks(LOST, str(victim), place)
     assert [process.returncode for process in finished] == [9 * (n == victim) for n in range(2)], finished
     assert finished[1 - victim].stdout.startswith("lost contact with another rank"), finished
     assert finished[1 - victim].stderr == ""
-
-
-def torchrun(script: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    return subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=False, timeout=120)

@@ -10,6 +10,7 @@ import pytest
 from counterpoint.core.errors import RunError
 from counterpoint.core.run_files import create_run, foreign_names, is_beginning
 from counterpoint.core.rundir import RunFolder, open_run
+from refusals import refused
 
 
 @pytest.fixture
@@ -31,9 +32,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def refusal(path: Path, *, overwrite: bool) -> str:
-    with pytest.raises(RunError) as caught:
-        create_run(path, overwrite=overwrite)
-    return str(caught.value)
+    return refused(RunError, create_run, path, overwrite=overwrite)
 
 
 def names_in(path: Path) -> list[str]:

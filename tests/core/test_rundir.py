@@ -8,9 +8,10 @@ import pytest
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_sealed
 from counterpoint.core.log_lines import append_line
-from counterpoint.core.run import Run, as_run
+from counterpoint.core.run import Run, as_run, display_names
 from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder, open_run
+from refusals import refused
 
 
 @pytest.fixture
@@ -25,9 +26,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_a_missing_run_is_told(tmp_path: Path) -> None:
-    with pytest.raises(RunError) as caught:
-        open_run(tmp_path / "none")
-    assert str(caught.value).startswith(f"{tmp_path / 'none'} does not exist")
+    assert refused(RunError, open_run, tmp_path / "none").startswith(f"{tmp_path / 'none'} does not exist")
 
 
 @pytest.mark.parametrize("kind", ["empty folder", "file", "folder named run.json"])
@@ -37,10 +36,9 @@ def test_what_is_not_a_run_does_not_open(tmp_path: Path, kind: str) -> None:
         path.write_text("x", encoding="utf-8")
     else:
         (path / "run.json" if "named" in kind else path).mkdir(parents=True)
-    with pytest.raises(RunError) as caught:
-        open_run(path)
-    assert str(caught.value).startswith(f"{path} is not a run folder (it has no run.json); ")
-    assert "counterpoint train --out a" in str(caught.value)
+    message = refused(RunError, open_run, path)
+    assert message.startswith(f"{path} is not a run folder (it has no run.json); ")
+    assert "counterpoint train --out a" in message
 
 
 def test_a_run_is_known_by_its_record_or_its_path(run: RunFolder) -> None:
@@ -49,6 +47,11 @@ def test_a_run_is_known_by_its_record_or_its_path(run: RunFolder) -> None:
     assert as_run(run.path).folder == run
     carrying = Run(run.path, data=[1, 2], labels=[0, 1])
     assert as_run(carrying) is carrying
+
+
+def test_runs_of_one_name_are_told_apart_by_the_folders_above_them() -> None:
+    folders = [Path("x/a/run"), Path("y/a/run"), Path("z/b/run"), Path("other")]
+    assert display_names(folders) == ["a/run (1)", "a/run (2)", "b/run", "other"]
 
 
 # --- status

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.validation import dump_yaml, parse_yaml
+from refusals import refused
 
 # Text a YAML 1.1 emitter leaves bare, although this parser reads it as a number, is among the samples.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
@@ -91,25 +92,21 @@ def test_other_scalars_keep_their_kind(text: str, expected: Any) -> None:
     [("a: 1\na: 1", "a"), ("a: {b: 1, c: 2, b: 3}", "b"), ("- {x: 1, x: 2}", "x"), ("a: 1\n'a': 2", "a")],
 )
 def test_a_duplicate_key_is_named(text: str, key: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_yaml(text, "config.yaml")
-    assert str(caught.value) == f"config.yaml: YAML key '{key}' occurs twice; keep one"
+    assert refused(UsageError, parse_yaml, text, "f") == f"f: YAML key '{key}' occurs twice; keep one"
 
 
 @pytest.mark.parametrize("text", ["a: &x 1\nb: *x", "a: &x [1]\nb: [*x, *x]", "&k a: 1\n*k : 2", "a: *nowhere"])
 def test_an_alias_is_refused(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_yaml(text, "f")
-    assert str(caught.value) == "f: YAML aliases (*name) are not supported; write the value out"
+    message = refused(UsageError, parse_yaml, text, "f")
+    assert message == "f: YAML aliases (*name) are not supported; write the value out"
 
 
 @pytest.mark.parametrize("text", [".nan", "-.inf", "1e999"])
 @pytest.mark.parametrize("place", ["{}", "x: [{{y: [{}]}}]"])
 def test_a_number_that_is_not_finite_is_refused_wherever_it_stands(text: str, place: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_yaml(place.format(text), "f")
-    assert str(caught.value).startswith("f: ")
-    assert str(caught.value).endswith(" is not a usable number")
+    message = refused(UsageError, parse_yaml, place.format(text), "f")
+    assert message.startswith("f: ")
+    assert message.endswith(" is not a usable number")
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
@@ -123,9 +120,8 @@ def test_nesting_without_bound_is_refused(opening: str) -> None:
     ("text", "line", "column"), [("a: [1", 1, 6), ("a: 1\nb: 'x", 2, 6), ("a: 1\n\tb: 2", 2, 1), ("a: b: c", 1, 5)]
 )
 def test_a_syntax_error_names_its_place(text: str, line: int, column: int) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_yaml(text, "config.yaml")
-    assert str(caught.value).startswith(f"config.yaml is not valid YAML (line {line}, column {column}): ")
+    message = refused(UsageError, parse_yaml, text, "f")
+    assert message.startswith(f"f is not valid YAML (line {line}, column {column}): ")
 
 
 MALFORMED = [
@@ -147,10 +143,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("text", MALFORMED, ids=range(len(MALFORMED)))
 def test_malformed_yaml_is_a_usage_error_of_one_line(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_yaml(text, "f")
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("f is not valid YAML")
+    assert refused(UsageError, parse_yaml, text, "f").startswith("f is not valid YAML")
 
 
 @given(st.text(st.sampled_from("ab01.-+e:{}[],&*!|>'\"#%@? \n\t<=~_"), max_size=25))

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 import torch
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
+from refusals import refused
 
 
 @contextmanager
@@ -24,19 +24,20 @@ def open_data(data: Any, given: Any = None, **settings: Any) -> Source:
 
 
 def refusal(data: Any, given: Any = None, **settings: Any) -> str:
-    with pytest.raises((DataError, UsageError)) as caught:
-        open_data(data, given, **settings)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refused((DataError, UsageError), open_data, data, given, **settings)
 
 
 def samples_of(source: Source) -> torch.Tensor:
     return source.store.fetch(range(len(source)))
 
 
+def numbers_of(source: Source) -> list[int] | None:
+    """The numbers of the samples' classes; None where the source has no labels."""
+    return None if source.labels is None else source.labels.tolist()
+
+
 def labels_of(source: Source) -> dict[str, str | None]:
-    assert source.labels is not None
-    return {
-        name: source.class_names[number] if number >= 0 else None
-        for name, number in zip(source.sample_names, source.labels.tolist(), strict=True)
-    }
+    """The samples' classes by name; None of samples without one."""
+    classes = source.classes()
+    assert classes is not None
+    return dict(zip(source.sample_names, classes, strict=True))

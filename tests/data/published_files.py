@@ -2,7 +2,7 @@
 
 import pickle
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -150,12 +150,8 @@ def save_stl10(root: Path, rng: np.random.Generator) -> None:
     (folder / "class_names.txt").write_text("\n".join(STL10_NAMES) + "\n", encoding="utf-8")
 
 
-def save_all(root: Path, rng: np.random.Generator, names: Sequence[str]) -> None:
-    """Small archives of some named sets."""
-    savers: dict[str, Callable[[], None]] = {
-        "cifar10": lambda: save_cifar(root, rng, num_classes=10),
-        "cifar100": lambda: save_cifar(root, rng, num_classes=100),
-        "stl10": lambda: save_stl10(root, rng),
-    }
-    for name in names:
-        savers[name]()
+def save_all(root: Path, rng: np.random.Generator) -> None:
+    """A small archive of each named set."""
+    save_cifar(root, rng, num_classes=10)
+    save_cifar(root, rng, num_classes=100)
+    save_stl10(root, rng)

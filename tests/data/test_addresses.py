@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +22,18 @@ import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.addresses import Address, _file_system
 from counterpoint.core.arrow_files import TextColumn
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, StoreError, UsageError
-from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
 from counterpoint.evaluation.vector_table import read_table
 from counterpoint.search.table import Shards, embed_shards
 from data import shard_files
-from data.opened_data import silent
+from data.opened_data import open_data
 
 arrow = pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow (extra `search`) is not installed")
 pytest.importorskip("moto.server", reason="moto[server] (extra `dev`) is not installed")
 boto3 = pytest.importorskip("boto3", reason="moto[server] (extra `dev`) is not installed")
 BUCKET, ROWS = "photos", 40
+opened = partial(open_data, image_size=16)
 # The command, whose process is killed when it is about to send its second shard.
 DIES_AT_A_SECOND_SHARD = """
 import os, signal, sys
@@ -99,10 +98,6 @@ def put(store: Any, folder: Path, key: str) -> str:
         name = key if folder.is_file() else f"{key}/{path.relative_to(folder).as_posix()}"
         store.put_object(Bucket=BUCKET, Key=name, Body=path.read_bytes())
     return f"s3://{BUCKET}/{key}"
-
-
-def opened(place: str | Path, **settings: Any) -> Source:
-    return open_source(str(place), SourceSettings(**{"image_size": 16, **settings}), progress=silent)
 
 
 def pictures(num: int) -> list[bytes]:
@@ -299,23 +294,6 @@ def deny(store: Any, action: str) -> None:
     store.put_bucket_policy(Bucket=BUCKET, Policy=json.dumps({"Version": "2012-10-17", "Statement": [policy]}))
 
 
-@pytest.mark.parametrize(
-    ("place", "reason"),
-    [
-        (f"s3://{BUCKET}/no/such.tar", "no such file or folder"),
-        ("s3://no-such-bucket/a.tar", "no such file or folder"),
-        ("nowhere://bucket/a.tar", "s3://, gs://, file:/// and"),
-    ],
-)
-def test_what_is_not_there_is_one_line(
-    store: Any, place: str, reason: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert main(["train", "--data", place, "--out", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err
-    assert reason in said
-    assert said.count("\n") == 1
-
-
 class HubIsAwayError(Exception):
     """No OSError, as those of the hub's client are none."""
 
@@ -357,13 +335,20 @@ def test_a_hub_is_read_as_a_disk(hub: Path, monkeypatch: pytest.MonkeyPatch, wri
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("missing/one", "no such file or folder"), ("away/one", "Connection refused")]
+    ("place", "reason"),
+    [
+        (f"s3://{BUCKET}/no/such.tar", "no such file or folder"),
+        ("s3://no-such-bucket/a.tar", "no such file or folder"),
+        ("nowhere://bucket/a.tar", "s3://, gs://, file:/// and"),
+        ("hf://datasets/missing/one", "no such file or folder"),
+        ("hf://datasets/away/one", "Connection refused"),
+    ],
 )
-@pytest.mark.usefixtures("hub")
-def test_a_hub_without_the_data_is_one_line(
-    name: str, reason: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.usefixtures("store", "hub")
+def test_what_is_not_there_is_one_line(
+    place: str, reason: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(["train", "--data", f"hf://datasets/{name}", "--out", str(tmp_path / "run")]) == 2
+    assert main(["train", "--data", place, "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert reason in said
     assert said.count("\n") == 1

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from data.opened_data import open_data, refusal, samples_of
+from counterpoint.data.source import FOLDER
+from counterpoint.data.sources import FORMS
+from data.opened_data import numbers_of, open_data, refusal, samples_of
 
 # --- digits
 
@@ -17,8 +19,7 @@ def test_the_digits_are_those_of_scikit_learn() -> None:
     source = open_data("digits")
     assert (len(source), source.kind, source.shape) == (1797, "images", (1, 8, 8))
     assert source.class_names == tuple("0123456789")
-    assert source.labels is not None
-    assert source.labels[:10].tolist() == list(range(10))
+    assert (numbers_of(source) or [])[:10] == list(range(10))
     assert int(samples_of(source).max()) == 255
     assert open_data("digits", labels="none").labels is None
 
@@ -117,7 +118,14 @@ def test_arrays_that_cannot_be_samples_are_refused(array: Any, complaint: str) -
     assert complaint in refusal(array)
 
 
-# --- array files
+# --- files
+
+
+def test_the_list_of_forms_names_every_suffix(tmp_path: Path) -> None:
+    suffixes = {suffix for form in FORMS for suffix in form.suffixes} - {FOLDER}
+    assert suffixes >= {".npy", ".npz", ".tar", ".parquet", ".arrow", ".feather"}
+    message = refusal(tmp_path / "nowhere")
+    assert all(suffix in message for suffix in suffixes)
 
 
 def test_a_npy_file_holds_samples(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -140,13 +148,10 @@ def test_a_npz_file_may_hold_labels(
     save(path, **{samples_key: images, labels_key: labels})
     source = open_data(str(path))
     assert torch.equal(samples_of(source)[:, 0], torch.from_numpy(images))
-    assert source.labels is not None
-    assert source.labels.tolist() == labels.tolist()
+    assert numbers_of(source) == labels.tolist()
     assert open_data(path, labels="none").labels is None
     np.save(tmp_path / "other.npy", labels[::-1])
-    other = open_data(path, labels=str(tmp_path / "other.npy"))
-    assert other.labels is not None
-    assert other.labels.tolist() == labels[::-1].tolist()
+    assert numbers_of(open_data(path, labels=str(tmp_path / "other.npy"))) == labels[::-1].tolist()
 
 
 def test_a_npz_file_may_lack_labels_but_not_samples(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -38,10 +38,6 @@ def tensors(batch: Batch) -> list[Tensor]:
     return [each for each in (batch.ids, batch.streams, batch.samples, batch.labels, batch.second) if each is not None]
 
 
-def all_batches(loader: BatchLoader) -> list[Batch]:
-    return [batch for epoch in range(2) for batch in loader.epoch(epoch)]
-
-
 def two_epochs(loader: BatchLoader) -> list[list[Tensor]]:
     batches = [tensors(batch) for epoch, first in ((0, 1), (1, 0)) for batch in loader.epoch(epoch, first_batch=first)]
     loader.close()
@@ -105,7 +101,7 @@ def test_repeats_of_a_sample_get_streams_of_their_own() -> None:
 def test_an_error_comes_as_itself_in_one_line(num_workers: int) -> None:
     loader = BatchLoader(SquareStore(broken=17), ORDER, num_workers=num_workers)
     with pytest.raises(DataError) as caught:
-        all_batches(loader)
+        [batch for epoch in range(2) for batch in loader.epoch(epoch)]
     assert str(caught.value) == "sample 17 is broken"
     loader.close()
 

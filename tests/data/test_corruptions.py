@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scipy.stats import kstest, poisson
+from scipy.stats import poisson
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.corrupted import (
@@ -120,19 +120,7 @@ def test_gaussian_noise_has_its_deviation(severity: int, deviation: float) -> No
     assert noise.std() == pytest.approx(expected, abs=5 * deviation / (2 * num) ** 0.5)
 
 
-def test_shot_noise_counts_photons() -> None:
-    value, photons = 100, 12.0
-    draws, strength = CorruptionDraws(0, "shot noise", ID), Strength((photons,))
-    counts = CORRUPTIONS["shot noise"].apply(level(value, 100), strength, draws) * photons
-    assert torch.equal(counts, counts.round())
-    rate = value / 255 * photons
-    found = torch.bincount(counts.flatten().round().long(), minlength=40)
-    expected = poisson.pmf(np.arange(len(found)), rate) * counts.numel()
-    assert np.abs(found.numpy() - expected).max() < 5 * expected.max() ** 0.5
-    assert counts.var().item() == pytest.approx(rate, rel=0.1)
-
-
-@pytest.mark.parametrize("value", [0, 1, 255])
+@pytest.mark.parametrize("value", [0, 1, 100, 255])
 def test_shot_noise_is_the_quantile_of_its_draw(value: int) -> None:
     draws, photons = CorruptionDraws(3, "shot noise", ID), 60.0
     found = CORRUPTIONS["shot noise"].apply(level(value, 40), Strength((photons,)), draws) * photons
@@ -302,11 +290,6 @@ def test_snow_falls_in_two_layers_that_are_each_others_turn() -> None:
 def test_frost_mixes_a_layer_in() -> None:
     dark, bright = (corrupt(level(value, 32, 3), "frost", 3, ids_B=ID).float() for value in (0, 100))
     torch.testing.assert_close(bright - dark, torch.full_like(dark, 90.0), atol=1.0, rtol=0)  # 0.9 x 100
-
-
-def test_draws_are_uniform() -> None:
-    drawn = CorruptionDraws(1, "fog", torch.arange(50)).uniform(2, 100).flatten().numpy()
-    assert kstest(drawn, "uniform").pvalue > 1e-3
 
 
 def test_lengths_scale_with_the_side() -> None:

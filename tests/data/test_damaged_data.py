@@ -1,29 +1,25 @@
 """Damage that was planted, in folders and shards, before and after they were indexed: all of it named, nothing else."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats import indexed_images
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import Order
 from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
 from data import shard_files as files
-from data.opened_data import silent
+from data.opened_data import open_data, samples_of
 
 NUM_SAMPLES = 60
 NUM_PLANTED = 3  # 5 %
 KEYS = [f"{number:04d}" for number in range(NUM_SAMPLES)]
-
-
-def open_data(path: Path, **settings: object) -> Source:
-    return open_source(path, SourceSettings(**{"image_size": 16, "max_bad": 0.5, **settings}), progress=silent)
+opened_anyway = partial(open_data, image_size=16, max_bad=0.5)
 
 
 def write_folder(path: Path, contents: dict[str, bytes]) -> Path:
@@ -63,14 +59,14 @@ def test_planted_corrupt_images_are_skipped_named_and_change_nothing_else(
     for name, kind in zip(sorted(planted), files.KINDS, strict=True):
         contents[name] = files.corrupt(rng, contents[name], kind)
     path = write(tmp_path / "data", contents)
-    source = open_data(path)
+    source = opened_anyway(path)
     assert {item.name.rsplit("/", 1)[-1] for item in source.skipped} == planted
     assert len(source.skipped) == len(planted)
     assert len(source) == NUM_SAMPLES - len(planted)
     whole = write(tmp_path / "whole", {name: content for name, content in contents.items() if name not in planted})
-    expected = batches(open_data(whole), 0) if write is write_folder else batches(source, 0)
+    expected = batches(opened_anyway(whole), 0) if write is write_folder else batches(source, 0)
     for num_workers in (0, 1, 3):
-        for opened in (source, open_data(path)):
+        for opened in (source, opened_anyway(path)):
             found = batches(opened, num_workers)
             assert {samples.shape for _, samples in found} == {(8, 3, 16, 16)}
             assert len(found) == len(expected) == 2 * (len(source) // 8)
@@ -88,7 +84,7 @@ def test_flipped_bits_of_an_indexed_shard_are_refused_where_they_touch_a_sample(
         monkeypatch.setattr(indexed_images, "MEMORY_BUDGET_BYTES", 0)
     shard = files.write_shard(tmp_path / "x.tar", files.labelled(rng, KEYS))
     whole = shard.path.read_bytes()
-    samples = open_data(shard.path).store.fetch(range(NUM_SAMPLES))
+    samples = samples_of(opened_anyway(shard.path))
     for _ in range(25):
         shard.path.write_bytes(whole)
         touched = set()
@@ -100,7 +96,7 @@ def test_flipped_bits_of_an_indexed_shard_are_refused_where_they_touch_a_sample(
             if name.endswith(".jpg") and now[here] != whole[here]:
                 touched.add(name)
         try:
-            found = open_data(shard.path).store.fetch(range(NUM_SAMPLES))
+            found = samples_of(opened_anyway(shard.path))
         except DataError as error:
             assert "changed since they were indexed" in str(error)
         else:

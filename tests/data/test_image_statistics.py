@@ -1,21 +1,50 @@
 """What pictures look like: the recipe that is chosen for them."""
 
+import io
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from drawn_pictures import clouds, line_drawings, without_colour
+from PIL import Image, ImageDraw
 from torch import Tensor
 
-from counterpoint.core.data_settings import SourceSettings
-from counterpoint.data.sets.published import open_digits
-from counterpoint.data.sources import open_source
 from counterpoint.data.views.image_statistics import NUM_SAMPLED, look, sample_pictures
 from counterpoint.data.views.presets import choose_preset
-from counterpoint.engine.progress import Reporter
+from data.opened_data import open_data
+from data.picture_files import encoded
 
-QUIET = Reporter(quiet=True).bar
+PAPER, INK = 255, 10
+
+
+def line_drawings(rng: np.random.Generator, count: int, side: int = 64) -> np.ndarray:
+    """A circle and two strokes each, as RGB files with the noise of JPEG, (count, side, side, 3)."""
+    pictures = []
+    for _ in range(count):
+        picture = Image.new("RGB", (side, side), (PAPER,) * 3)
+        pen = ImageDraw.Draw(picture)
+        left, top = (int(value) for value in rng.integers(side // 8, side // 2, 2))
+        pen.ellipse((left, top, left + side // 3, top + side // 3), outline=(INK,) * 3, width=2)
+        for _ in range(2):
+            pen.line([int(value) for value in rng.integers(0, side, 4)], fill=(INK,) * 3, width=2)
+        pictures.append(np.asarray(Image.open(io.BytesIO(encoded(picture, "JPEG", quality=85)))))
+    return np.stack(pictures)
+
+
+def clouds(rng: np.random.Generator, count: int, side: int = 64) -> np.ndarray:
+    """Smooth colours with some grain, (count, side, side, 3)."""
+    return np.stack([_cloud(rng, side) for _ in range(count)])
+
+
+def without_colour(pictures: np.ndarray) -> np.ndarray:
+    """The same with three equal channels."""
+    return np.repeat(pictures.mean(axis=3, keepdims=True).round().astype(np.uint8), 3, axis=3)
+
+
+def _cloud(rng: np.random.Generator, side: int) -> np.ndarray:
+    coarse = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8))
+    smooth = np.asarray(coarse.resize((side, side), Image.Resampling.BICUBIC)).astype(np.float64)
+    return (smooth + rng.normal(scale=6.0, size=smooth.shape)).clip(0, 255).astype(np.uint8)
 
 
 def as_tensor(pictures: np.ndarray) -> Tensor:
@@ -37,7 +66,7 @@ def test_line_drawings_get_a_recipe_of_their_own(side: int, rng: np.random.Gener
 
 
 def test_digits_have_the_recipe_they_had_and_in_three_channels_too() -> None:
-    digits = sample_pictures(open_digits(SourceSettings(), QUIET))
+    digits = sample_pictures(open_data("digits"))
     assert chosen(digits) == choose_preset("images", (1, 8, 8))[0] == "digits"
     assert chosen(digits.expand(-1, 3, -1, -1)) == "digits"
 
@@ -80,10 +109,6 @@ def test_pictures_that_show_nothing_say_nothing() -> None:
 def test_every_run_looks_at_the_same_pictures(rng: np.random.Generator) -> None:
     array = rng.integers(0, 256, (200, 4, 4), dtype=np.uint8)
     array[:, 0, :2] = np.stack([np.arange(200) // 14, np.arange(200) % 14], 1)  # no two are equal
-    first, again = (sample_pictures(open_source(array, SourceSettings(), progress=QUIET)) for _ in range(2))
+    first, again = (sample_pictures(open_data(array)) for _ in range(2))
     assert torch.equal(first, again)
     assert len(first.unique(dim=0)) == NUM_SAMPLED
-
-
-HALVES = torch.zeros(40, 1, 32, 32, dtype=torch.uint8)
-HALVES[..., 16:] = 255

@@ -1,6 +1,5 @@
 """A folder of pictures as a source: every format upright and in colour, bad files named, nothing damaged taken."""
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from counterpoint.data.formats import image_files, indexed_images
 from counterpoint.data.formats.image_files import decode, decode_square, read_size
 from data import picture_files as pictures
 from data.opened_data import labels_of, open_data, refusal
+from data.shard_files import write_shard
 
 
 @pytest.fixture
@@ -135,10 +135,8 @@ def damage(path: Path) -> str | None:
 def test_damage_of_any_kind_is_a_reason_and_never_another_error(
     folder: Path, suffix: str, rng: np.random.Generator
 ) -> None:
-    stream = io.BytesIO()
-    image = Image.fromarray(pictures.noise(rng, 24, 20))
-    image.save(stream, Image.registered_extensions()[suffix])
-    whole, path = stream.getvalue(), folder / f"x{suffix}"
+    whole = pictures.encoded(pictures.noise(rng, 24, 20), Image.registered_extensions()[suffix])
+    path = folder / f"x{suffix}"
     damaged = [whole[:length] for length in range(0, len(whole), max(1, len(whole) // 25))]
     for _ in range(60):
         changed = bytearray(whole)
@@ -221,6 +219,7 @@ def test_labels_from_a_csv(folder: Path, tmp_path: Path, text: str, rng: np.rand
         ("1.png\n2.png\n", "file,label"),
         ("", "file,label"),
         ("size,label,file\n4,x\n", "file,label"),
+        ("file,label\n1.png,\0\n", "line 2 has a NUL character"),
     ],
 )
 def test_a_csv_that_does_not_fit_is_refused(
@@ -250,13 +249,18 @@ def test_the_fingerprint_follows_names_pixels_labels_and_size(folder: Path, rng:
     assert len(set(prints)) == len(prints)
 
 
-def test_a_folder_too_large_for_memory_is_read_again_file_by_file(
-    folder: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("form", ["folder", "shard", "pack"])
+def test_images_too_large_for_memory_are_read_again_where_they_lie(
+    folder: Path, form: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pictures.save_mixed(folder, rng)
-    in_memory = open_data(folder, image_size=16)
+    contents = {name: (folder / name).read_bytes() for name in pictures.save_mixed(folder, rng)}
+    data = {"folder": folder, "shard": folder / "x.tar", "pack": folder / "x.npz"}[form]
+    write_shard(folder / "x.tar", contents)
+    jpeg = np.frombuffer(b"".join(contents.values()), np.uint8)
+    np.savez(folder / "x.npz", jpeg=jpeg, offsets=np.cumsum([0, *map(len, contents.values())]))
+    in_memory = open_data(data, image_size=16)
     monkeypatch.setattr(indexed_images, "MEMORY_BUDGET_BYTES", 0)
-    on_disk = open_data(folder, image_size=16)
+    on_disk = open_data(data, image_size=16)
     assert type(in_memory.store) is not type(on_disk.store)
     assert in_memory.fingerprint == on_disk.fingerprint
     positions = [4, 0, 7, 4]

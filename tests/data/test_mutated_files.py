@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from campaign.data_files import EMBEDDINGS, NAMED, SEEDS, damage
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.sources import open_source
 from counterpoint.evaluation.vector_table import read_table
-from data.opened_data import silent
+from data.opened_data import open_data
 
 NUM_MUTATIONS = 40
 
@@ -21,8 +19,8 @@ def read(kind: str, path: Path) -> None:
     if kind in EMBEDDINGS:
         read_table(path)
         return
-    settings = SourceSettings(split="test", root=str(path)) if kind in NAMED else SourceSettings(max_bad=0.9)
-    source = open_source(NAMED.get(kind, path), settings, progress=silent)
+    settings = {"split": "test", "root": str(path)} if kind in NAMED else {"max_bad": 0.9}
+    source = open_data(NAMED.get(kind, path), **settings)
     source.store.fetch([0, len(source) - 1])
 
 

@@ -11,6 +11,7 @@ import pytest
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats import npz_files
 from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz
+from refusals import refused
 
 ARRAYS: dict[str, Any] = {
     "bytes": np.arange(24, dtype=np.uint8).reshape(2, 3, 4),
@@ -33,12 +34,8 @@ def test_arrays_are_those_that_were_saved(compressed: bool, tmp_path: Path) -> N
         assert found[name].dtype == expected.dtype
         assert np.array_equal(found[name], expected)
         assert found[name].flags.writeable
-
-
-@pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
-def test_a_single_array_is_what_was_saved(array: np.ndarray, tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", array)
-    assert np.array_equal(read_npy(tmp_path / "a.npy"), array)
+        np.save(tmp_path / "a.npy", expected)
+        assert np.array_equal(read_npy(tmp_path / "a.npy"), expected)
 
 
 def test_objects_are_told_apart_and_never_read(tmp_path: Path) -> None:
@@ -91,12 +88,10 @@ def test_a_header_that_promises_something_else_is_refused(content: bytes, tmp_pa
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", content)
     (tmp_path / "a.npy").write_bytes(content)
-    for read in (lambda: read_npz(tmp_path / "a.npz", ["x"]), lambda: read_npy(tmp_path / "a.npy")):
-        with pytest.raises(DataError) as caught:
-            read()
-        assert "\n" not in str(caught.value)
-        assert "readable NumPy file" in str(caught.value)
-        assert len(str(caught.value)) < 400 + len(str(tmp_path))
+    in_archive = refused(DataError, read_npz, tmp_path / "a.npz", ["x"])
+    for message in (in_archive, refused(DataError, read_npy, tmp_path / "a.npy")):
+        assert "readable NumPy file" in message
+        assert len(message) < 400 + len(str(tmp_path))
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:

@@ -5,24 +5,21 @@ import hashlib
 import pytest
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import UsageError
 from counterpoint.data.sets.patterns import NAME, NUM_PICTURES, PATTERNS, SIDE, draw_pictures
 from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
-from data.opened_data import silent
+from data.opened_data import open_data, refusal, samples_of
 
 NUM_CLASSES = 8
 
 
 @pytest.fixture(scope="module")
 def source() -> Source:
-    return open_source(NAME, SourceSettings(), progress=silent)
+    return open_data(NAME)
 
 
 @pytest.fixture(scope="module")
 def pixels(source: Source) -> torch.Tensor:
-    return source.store.fetch(range(NUM_PICTURES))
+    return samples_of(source)
 
 
 def test_classes_are_equally_large_and_named(source: Source) -> None:
@@ -46,10 +43,6 @@ def test_the_bits_are_those_of_the_first_version(pixels: torch.Tensor) -> None:
 
 
 def test_a_split_or_labels_from_elsewhere_are_refused() -> None:
-    for settings, words in (
-        (SourceSettings(split="test"), "one part only"),
-        (SourceSettings(labels="mine.csv"), "its own labels"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            open_source(NAME, settings, progress=silent)
-    assert open_source(NAME, SourceSettings(labels="none"), progress=silent).labels is None
+    assert "one part only" in refusal(NAME, split="test")
+    assert "its own labels" in refusal(NAME, labels="mine.csv")
+    assert open_data(NAME, labels="none").labels is None

@@ -1,8 +1,8 @@
 """JPEG files by simplejpeg: what Pillow gives, for sound files and damaged ones."""
 
-import io
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from PIL import Image
 from counterpoint.data.formats import plain_jpegs
 from counterpoint.data.formats.image_files import ImageSize, decode, decode_square, read_size, to_square
 from counterpoint.data.formats.plain_jpegs import decode_plain, plain_size
+from data.picture_files import EXIF_ORIENTATION, encoded, noise
 
 simplejpeg = pytest.importorskip("simplejpeg", reason="simplejpeg (extra `vision`) is not installed")
 
@@ -25,19 +26,15 @@ def decoder_forgotten() -> Iterator[None]:
 
 
 def picture(height: int, width: int, mode: str = "RGB") -> Image.Image:
-    noise = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    return Image.fromarray(noise).convert(mode)
+    return Image.fromarray(noise(np.random.default_rng(height), height, width)).convert(mode)
 
 
-def written(image: Image.Image, **options: Any) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, "JPEG", **options)
-    return stream.getvalue()
+written = partial(encoded, form="JPEG")
 
 
 def turned() -> bytes:
     exif = Image.Exif()
-    exif[0x0112] = 6
+    exif[EXIF_ORIENTATION] = 6
     return written(picture(20, 30), exif=exif)
 
 

@@ -50,7 +50,7 @@ def test_data_sets_are_read_without_unpickling_and_hostile_pickles_are_refused(
 ) -> None:
     names = ["cifar10", "cifar100", "stl10"]
     (tmp_path / "data").mkdir()
-    published.save_all(tmp_path / "data", rng, names)
+    published.save_all(tmp_path / "data", rng)
     for folder in ("shards", "folder/a", "folder/b"):
         (tmp_path / folder).mkdir(parents=True)
     shard_files.write_shard(tmp_path / "shards" / "00.tar", shard_files.labelled(rng, ["x", "y", "z"]))

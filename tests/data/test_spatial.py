@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from counterpoint.data.views.spatial import ASPECT_RATIO, NUM_CROP_DRAWS, NUM_TRIES, random_crop_boxes
+from counterpoint.data.views.spatial import NUM_CROP_DRAWS, NUM_TRIES, random_crop_boxes
 
-SIZES = [(8, 8), (33, 33), (24, 50), (224, 160), (1024, 1024)]
+SIZES = [(8, 8), (33, 33), (24, 50), (224, 160), (4, 64), (1024, 1024)]
 
 
 def oracle_box(numbers: list[float], height: int, width: int, scale: tuple[float, float]) -> tuple[int, ...]:
@@ -45,29 +45,9 @@ def test_boxes_are_those_of_the_recipe(
 
 @pytest.mark.parametrize("scale", [(0.08, 1.0), (0.3, 0.5), (1.0, 1.0)])
 @pytest.mark.parametrize(("height", "width"), SIZES)
-def test_boxes_lie_inside_and_keep_area_and_ratio(
-    height: int, width: int, scale: tuple[float, float], generator: torch.Generator
-) -> None:
+def test_boxes_lie_inside(height: int, width: int, scale: tuple[float, float], generator: torch.Generator) -> None:
     uniforms = torch.rand(2000, NUM_CROP_DRAWS, generator=generator)
     uniforms[0], uniforms[1] = 0.0, 1 - 2.0**-24  # the ends of the range
     top, left, box_height, box_width = random_crop_boxes(uniforms, height, width, scale).double().unbind(1)
     assert bool(((top >= 0) & (left >= 0) & (box_height >= 1) & (box_width >= 1)).all())
     assert bool(((top + box_height <= height) & (left + box_width <= width)).all())
-    if height != width or scale[0] == 1.0:
-        return  # some boxes are the fallback, whose area may be smaller
-    # Both sides are rounded to whole pixels: up to half a pixel may be lost or gained.
-    assert bool(((box_height + 0.5) * (box_width + 0.5) >= scale[0] * height * width * (1 - 1e-6)).all())
-    assert bool(((box_height - 0.5) * (box_width - 0.5) <= scale[1] * height * width * (1 + 1e-6)).all())
-    assert bool(((box_width + 0.5) / (box_height - 0.5).clamp(min=1e-9) >= ASPECT_RATIO[0] * (1 - 1e-6)).all())
-    assert bool(((box_width - 0.5) / (box_height + 0.5) <= ASPECT_RATIO[1] * (1 + 1e-6)).all())
-
-
-@pytest.mark.parametrize(("height", "width", "expected"), [(4, 64, (4, 5)), (64, 4, (5, 4)), (60, 100, (60, 80))])
-def test_where_no_try_fits_the_largest_legal_box_is_taken(
-    height: int, width: int, expected: tuple[int, int], generator: torch.Generator
-) -> None:
-    boxes = random_crop_boxes(torch.rand(200, NUM_CROP_DRAWS, generator=generator), height, width, (1.0, 1.0))
-    assert {(int(row[2]), int(row[3])) for row in boxes} == {expected}
-    if (height, width) == (4, 64):
-        assert int(boxes[:, 1].min()) < 5
-        assert int((boxes[:, 1] + boxes[:, 3]).max()) > 59

@@ -11,7 +11,7 @@ from counterpoint.export.modeling_counterpoint import CounterpointEncoder, _buil
 from counterpoint.export.weights_folder import plan_of
 from counterpoint.nn.encoders import build_encoder
 from counterpoint.nn.heads import ProjectorDetails, build_projector
-from export.stirred_norms import stirred
+from foreign_files import filled
 
 ENCODERS = [("convnet", (1, 28, 28)), ("resnet9-narrow", (3, 16, 16)), ("resnet9-narrow", (3, 80, 80)), ("mlp", (7,))]
 
@@ -34,7 +34,7 @@ class ReversedChain(nn.Sequential):
 
 def is_built_again(module: nn.Module, samples: Tensor) -> bool:
     """Whether the network of the plan gives the same bits, with other statistics than those of a new one."""
-    stirred(module).eval()
+    filled(module)
     rebuilt = _built(json.loads(json.dumps(plan_of(module, "backbone")))).eval()
     rebuilt.load_state_dict(module.state_dict())
     with torch.no_grad():

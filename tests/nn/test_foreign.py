@@ -15,15 +15,13 @@ from counterpoint.core.user_objects import FlagText
 from counterpoint.nn.encoders import CATALOGUE
 from counterpoint.nn.foreign import LIBRARIES, build_foreign, habit_of
 from foreign_files import filled, prefixed, with_company
+from refusals import refused
 
 SIDE = (3, 32, 32)
 
 
 def refusal(encoder: Any, in_shape: tuple[int, ...] = SIDE, **options: Any) -> str:
-    with pytest.raises((UsageError, RunError)) as caught:
-        build_foreign(encoder, in_shape, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refused((UsageError, RunError), build_foreign, encoder, in_shape, **options)
 
 
 def of(backbone: nn.Module, images: Tensor) -> Tensor:
@@ -205,17 +203,11 @@ def test_an_unknown_name_is_one_line_with_the_nearest(name: str, said: str, torc
     assert said in refusal(name)
 
 
-ABSENT = {
-    "timm:resnet18": ("timm", "pip install timm"),
-    "torchvision:resnet18": ("torchvision", "pip install torchvision"),
-}
-
-
-@pytest.mark.parametrize("name", ABSENT)
-def test_a_library_that_is_absent_is_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, remedy = ABSENT[name]
-    monkeypatch.setitem(sys.modules, module, None)
-    assert remedy in refusal(name)
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+def test_a_library_that_is_absent_is_one_line(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)  # import raises, as if it were not installed
+    needs = f"{library}:resnet18 needs {library}; install it with: pip install {library}"
+    assert needs in refusal(f"{library}:resnet18")
 
 
 def test_the_side_that_an_encoder_was_made_for(torchvision: Any, timm: Any) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterpoint.data.formats.image_files import decode_square
 from counterpoint.export.modeling_counterpoint import bicubic
-from counterpoint.nn.resizing import bilinear_matrix, fit_images, resized
+from counterpoint.nn.resizing import fit_images, resized
 from tolerances import assert_close
 
 SIZES = [(8, 8), (9, 8), (5, 13), (40, 31), (200, 40), (61, 300), (2, 2), (1, 1), (7, 1), (333, 97)]
@@ -76,9 +76,3 @@ def test_encoders_of_earlier_versions_keep_bilinear_interpolation(
         inside = inside[..., top : top + side, left : left + side]
     expected = F.interpolate(inside, target, mode="bilinear", antialias=True, align_corners=False)
     assert_close(fit_images(images, (3, *target), "bilinear"), expected)
-
-
-@pytest.mark.parametrize("size", [1, 3, 8, 29])
-def test_rows_of_a_bilinear_matrix_sum_to_one(size: int) -> None:
-    weights = bilinear_matrix(torch.arange(size + 4) + 1.0, torch.tensor(2.0), torch.tensor(float(size)), 5)
-    assert_close(weights.sum(dim=1), torch.ones(5))

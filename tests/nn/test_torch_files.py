@@ -18,6 +18,7 @@ from counterpoint.core.errors import RunError
 from counterpoint.nn.foreign_weights import read_weights
 from foreign_files import Call, bomb, with_company
 from pickle_watch import audit_events
+from refusals import refused
 
 WATCHED = ("pickle.", "os.", "subprocess.", "socket.", "import", "exec", "compile")
 
@@ -27,11 +28,9 @@ def small() -> nn.Module:
 
 
 def refusal(path: Path) -> str:
-    with pytest.raises(RunError) as caught:
-        read_weights(path)
-    assert "\n" not in str(caught.value)
-    assert str(path) in str(caught.value)
-    return str(caught.value)
+    message = refused(RunError, read_weights, path)
+    assert str(path) in message
+    return message
 
 
 def expected(value: Any, prefix: str = "") -> dict[str, Tensor]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 import counterpoint as cp
@@ -18,10 +17,10 @@ from counterpoint.core.errors import CounterpointError, DataError, RunError, Usa
 from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.user_objects import CUSTOM
-from counterpoint.nn.encoders import build_encoder, with_pooling
-from counterpoint.nn.heads import build_projector
 from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder, save_encoder
+from refusals import refused
 from tolerances import assert_close
+from untrained_encoders import encoder_of
 
 GREY = EncoderCard(
     architecture="convnet", kind="images", in_shape=(1, 8, 8), mean=(0.3,), std=(0.25,), width=256,
@@ -30,18 +29,25 @@ GREY = EncoderCard(
 COLOUR = replace(GREY, in_shape=(3, 8, 8), mean=(0.3, 0.4, 0.5), std=(0.25, 0.2, 0.3))
 VECTORS = replace(GREY, architecture="mlp", kind="vectors", in_shape=(5,), mean=(0.5,) * 5, std=(2.0,) * 5)
 NCL = replace(GREY, nonnegative="relu")
-DIRECT = replace(GREY, projector="none", d0=7)
-
-
-def encoder_of(card: EncoderCard, module: nn.Module | None = None) -> Encoder:
-    torch.manual_seed(0)
-    backbone = with_pooling(module, card.in_shape) if module else build_encoder(card.architecture, card.in_shape)
-    for norm in backbone.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            norm.running_mean.uniform_(-0.1, 0.1)  # pyright: ignore[reportOptionalMemberAccess]
-    return Encoder(
-        card, backbone, build_projector(card.projector, card.width, hidden=card.hidden, features=card.features)
-    )
+RESNET = replace(GREY, architecture="resnet9-narrow", in_shape=(1, 80, 80), width=128)
+CARDS = {  # and the width of the embedding
+    "grey": (GREY, 16),
+    "colour": (COLOUR, 16),
+    "vectors": (VECTORS, 16),
+    "non-negative": (NCL, 16),
+    "first features": (replace(GREY, projector="none", d0=7), 7),
+    "linear": (replace(GREY, projector="linear"), 16),
+    "deep mlp with norms": (replace(VECTORS, layers=3, norm="batch"), 16),
+    "simsiam's": (replace(VECTORS, layers=3, norm="batch", output_norm=True), 16),
+    "low-rank": (replace(VECTORS, projector="low-rank", rank=9), 9),
+    "low-rank by default": (replace(VECTORS, projector="low-rank"), 128),
+    "low-rank, cut": (replace(VECTORS, projector="low-rank", rank=9, d0=4), 4),
+    "diagonal": (replace(VECTORS, projector="diagonal"), 256),
+    "sparse": (replace(VECTORS, projector="sparse", features=24, active=3), 24),
+    "small stem": (replace(RESNET, stem="small"), 16),
+    "large stem": (replace(RESNET, stem="large"), 16),
+}
+NEW_FIELDS = ("layers", "norm", "output_norm", "rank", "active")  # since the first release
 
 
 def saved(folder: Path, encoder: Encoder) -> RunFolder:
@@ -57,8 +63,8 @@ def grey_bytes(rng: np.random.Generator, num_images: int = 6, side: int = 8) -> 
 # --- writing and reading
 
 
-@pytest.mark.parametrize("card", [GREY, COLOUR, VECTORS, NCL, DIRECT, replace(GREY, projector="linear")])
-def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path: Path, card: EncoderCard) -> None:
+@pytest.mark.parametrize(("card", "dims"), CARDS.values(), ids=CARDS)
+def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path: Path, card: EncoderCard, dims: int) -> None:
     encoder = encoder_of(card)
     run = saved(tmp_path / "run", encoder)
     for loaded in (cp.load(run.path), cp.load(str(run.path)), cp.load(cp.Run(run.path))):
@@ -70,6 +76,19 @@ def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path: Path, card: Enco
         samples = torch.rand(4, *card.in_shape)
         assert torch.equal(loaded.represent(samples), encoder.represent(samples))
         assert torch.equal(loaded.embed(samples), encoder.embed(samples))
+        assert loaded.embed(samples).shape == (4, dims)
+        assert loaded.embedding_dims == dims
+
+
+def test_a_card_of_the_first_release_still_reads(tmp_path: Path) -> None:
+    encoder = encoder_of(VECTORS)
+    run = saved(tmp_path / "run", encoder)
+    assert json.loads(run.encoder_card.read_text(encoding="utf-8")).keys() >= set(NEW_FIELDS)
+    rewrite_card(run, sha256=..., format=1, **dict.fromkeys(NEW_FIELDS, ...))
+    loaded = cp.load(run.path)
+    assert loaded.card == VECTORS
+    samples = torch.rand(4, 5)
+    assert torch.equal(loaded.embed(samples), encoder.embed(samples))
 
 
 def test_loading_leaves_the_global_random_numbers_alone(tmp_path: Path) -> None:
@@ -146,36 +165,24 @@ def rewrite_card(run: RunFolder, **changes: Any) -> None:
 def test_damage_is_named(tmp_path: Path, complaint: str, damage: Callable[[RunFolder], Any]) -> None:
     run = saved(tmp_path / "run", encoder_of(VECTORS))
     damage(run)
-    with pytest.raises(RunError) as caught:
-        load_encoder(run)
-    assert complaint in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert complaint in refused(RunError, load_encoder, run)
 
 
 # --- answering
 
 
 @pytest.mark.parametrize("card", [GREY, COLOUR], ids=["grey", "colour"])
-def test_every_layout_and_type_of_the_same_images_gets_the_same_answer(
-    card: EncoderCard, rng: np.random.Generator
-) -> None:
-    encoder, channels = encoder_of(card), card.in_shape[0]
-    last = rng.integers(0, 256, (6, 8, 8, channels), dtype=np.uint8)
-    first = last.transpose(0, 3, 1, 2)
-    layouts = [last, first, np.ascontiguousarray(first), torch.from_numpy(last), torch.from_numpy(first)]
-    if channels == 1:
-        layouts += [last[..., 0], torch.from_numpy(last[..., 0])]
-    layouts += [layout / 255 for layout in layouts]
-    layouts += [(last / 255).astype(np.float32), torch.from_numpy(last / 255).double().requires_grad_()]
-    representation, embedding = encoder.represent(last), encoder.embed(last)
-    for images in layouts:
-        for method, expected in ((encoder.represent, representation), (encoder.embed, embedding)):
-            answer = method(images)
-            assert isinstance(answer, Tensor if isinstance(images, Tensor) else np.ndarray)
+def test_arrays_and_tensors_are_answered_in_kind(card: EncoderCard, rng: np.random.Generator) -> None:
+    encoder, images = encoder_of(card), rng.integers(0, 256, (6, 8, 8, card.in_shape[0]), dtype=np.uint8)
+    floats = images / 255
+    tensors = (torch.from_numpy(images), torch.from_numpy(floats).requires_grad_())
+    for method, width in ((encoder.represent, card.width), (encoder.embed, card.features)):
+        expected = method(images)
+        assert (expected.dtype, expected.shape) == (np.float32, (6, width))
+        for given in (images, floats, floats.tolist(), *tensors):
+            answer = method(given)
+            assert isinstance(answer, Tensor if isinstance(given, Tensor) else np.ndarray)
             assert_close(torch.as_tensor(answer), torch.from_numpy(expected))
-    assert representation.dtype == embedding.dtype == np.float32
-    assert (representation.shape, embedding.shape) == ((6, card.width), (6, card.features))
-    assert isinstance(encoder.represent((last / 255).tolist()), np.ndarray)
 
 
 def test_the_answer_is_that_of_the_network_on_standardised_input(rng: np.random.Generator) -> None:
@@ -276,9 +283,6 @@ def test_what_could_be_one_picture_or_many_is_refused_with_the_remedy(
 def test_images_of_another_size_are_cropped_to_the_middle_and_resized(rng: np.random.Generator) -> None:
     encoder = encoder_of(GREY)
     small = grey_bytes(rng)
-    large = rng.random((6, 23, 23)).astype(np.float32)
-    shrunk = [np.asarray(Image.fromarray(image).resize((8, 8), Image.Resampling.BILINEAR)) for image in large]
-    assert_close(torch.from_numpy(encoder.represent(large)), torch.from_numpy(encoder.represent(np.stack(shrunk))))
     flat = np.full((2, 30, 17), 77, np.uint8)
     assert_close(torch.from_numpy(encoder.represent(flat)), torch.from_numpy(encoder.represent(flat[:, :8, :8])))
     wide = np.zeros((6, 8, 14), np.uint8)
@@ -300,11 +304,6 @@ def test_grey_images_go_through_a_colour_encoder_but_not_the_other_way(rng: np.r
     [
         (GREY, np.zeros((4, 5)), "images"),
         (GREY, np.zeros((4, 8, 8, 2)), "1 or 3 channels"),
-        (GREY, np.zeros(64), "(64,)"),
-        (GREY, np.zeros((0, 8, 8)), "(0, 8, 8)"),
-        (GREY, torch.zeros(0, 8, 8), "(0, 8, 8)"),
-        (GREY, 5, "()"),
-        (GREY, np.full((4, 8, 8), 2.0), "[0, 1]"),
         (GREY, np.full((4, 8, 8), np.nan), "sample 0"),
         (VECTORS, np.zeros((4, 6)), "takes 5 features per sample, got 6"),
         (VECTORS, np.zeros((4, 8, 8)), "vectors"),
@@ -314,9 +313,7 @@ def test_grey_images_go_through_a_colour_encoder_but_not_the_other_way(rng: np.r
 )
 def test_samples_that_do_not_fit_are_refused(card: EncoderCard, samples: Any, complaint: str) -> None:
     for method in (encoder_of(card).represent, encoder_of(card).embed):
-        with pytest.raises(CounterpointError) as caught:
-            method(samples)
-        assert complaint in str(caught.value)
+        assert complaint in refused(CounterpointError, method, samples)
 
 
 # --- embeddings
