@@ -11,7 +11,6 @@ from counterpoint import train
 from counterpoint.cli import geometry_answer
 from counterpoint.cli.main import main
 from counterpoint.theory import optimal_geometry
-from runs.folder_snapshot import snapshot
 
 PAPER = ["geometry", "0.5", "0.25", "0.25"]
 
@@ -137,67 +136,6 @@ def test_the_phase_diagram_holds_thresholds_and_the_solvers_cosines(
     assert found["majority_cosine"][1][1][1] == pytest.approx(gram[0][1], abs=1e-5)
 
 
-BAD = {
-    "shares too far apart to be weighed": (
-        "10 0.177 1e30 --negatives 512 --normalize --rebalance",
-        ["proportions from 1.77e-31 to 1", "leave out the smallest classes"],
-    ),
-    "nothing": ("", ["SHARE"]),
-    "one class": ("1", ["2"]),
-    "dimensions without number": (f"0.5 0.5 --dimension 1{25 * '0'}", ["dimension must be at most 1,000,000"]),
-    "a sum below 1": ("0.5 0.25 0.2", ["proportions must sum to 1, got 0.95"]),
-    "counts": ("50 25 25", ["proportions must sum to 1, got 100"]),
-    "a share below 0": ("1.5 -0.5", ["> 0"]),
-    "a share of 0": ("1 0", ["> 0"]),
-    "no number": ("half half", ["0.25 or 1/4", "'half half'"]),
-    "division by nothing": ("1/0 1/2", ["'1/0 1/2'"]),
-    "not finite": ("nan 0.5", ["finite"]),
-    "no negatives": ("0.5 0.5 --negatives 0", ["--negatives", "'0'", "512"]),
-    "negatives in words": ("0.5 0.5 --negatives many", ["--negatives", "'many'"]),
-    "unknown loss": ("0.5 0.5 --loss infonec", ["unknown loss 'infonec'", "did you mean 'infonce'"]),
-    "a loss that is not covered": ("0.5 0.5 --loss barlow-twins", ["no class-level risk", "InfoNCE"]),
-    "a temperature below 0": ("0.5 0.5 --loss infonce --temperature -1", ["temperature must be > 0", "-1"]),
-    "a temperature of a loss without": ("0.5 0.5 --loss spectral --temperature 1", ["takes no temperature"]),
-    "an unknown option": ("0.5 0.5 --loss triplet --loss-options {margni:1}", ["takes no margni", "margin"]),
-    "options of no shape": ("0.5 0.5 --loss triplet --loss-options 3", ["loss_options must be", "{margin: 0.5}"]),
-    "more negatives than count": ("0.5 0.5 --negatives 99999999999999999999", ["--negatives", "or inf"]),
-    "counts beyond all bounds": ("1e308 1e308 --normalize", ["finite"]),
-    "options that are not YAML": ("0.5 0.5 --loss triplet --loss-options {", ["loss_options", "YAML"]),
-    "dimension 0": ("0.5 0.5 --dimension 0", ["dimension", "0"]),
-    "tolerance 0": ("0.5 0.5 --tolerance 0", ["tolerance", "0"]),
-    "threshold of two classes": ("0.5 0.5 --threshold", ["must be >= 3"]),
-    "threshold of a loss without": ("0.5 0.3 0.2 --threshold --loss triplet", ["no crossing", "apart at any share"]),
-    "no shares": ("--phase-diagram", ["SHARE"]),
-    "phases of two classes": ("0.5 0.5 --phase-diagram", [">= 3", "2"]),
-    "phases without temperature": ("0.5 0.3 0.2 --phase-diagram --loss spectral", ["spectral takes no temperature"]),
-    "phases of an unknown loss": ("0.5 0.3 0.2 --phase-diagram --loss infonec", ["did you mean 'infonce'"]),
-    "phases in a plane": ("0.5 0.3 0.2 --phase-diagram --dimension 2", ["--phase-diagram", "leave out --dimension"]),
-    "balance without signs": ("0.5 0.3 0.2 --rebalance --nonnegative", ["leave out --nonnegative"]),
-    "a deviation of 0": ("0.5 0.3 0.2 --rebalance --deviation 0", ["deviation must be between 0 and 2", "0.05"]),
-    "a deviation in words": ("0.5 0.3 0.2 --rebalance --deviation little", ["deviation must be a number", "'little'"]),
-    "a deviation of nothing": ("0.5 0.3 0.2 --deviation 0", ["add --rebalance"]),
-    "unknown flag": ("0.5 0.5 --suprevised", ["unknown flag --suprevised", "'--supervised'"]),
-}
-
-
-@pytest.mark.parametrize(("words", "complaints"), BAD.values(), ids=BAD)
-def test_bad_input_is_one_line_and_nothing_is_touched(
-    folder: Path, words: str, complaints: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = snapshot(folder)
-    try:
-        code = main(["geometry", *words.split()])
-    except SystemExit as stop:  # argparse leaves so
-        code = stop.code
-    captured = capsys.readouterr()
-    assert (code, captured.out) == (2, "")
-    assert captured.err.count("\n") == 1, captured.err
-    assert captured.err.startswith("counterpoint geometry: error: ")
-    for complaint in complaints:
-        assert complaint in captured.err
-    assert snapshot(folder) == before
-
-
 @pytest.mark.parametrize(
     ("flags", "said", "unsaid"),
     [
@@ -247,21 +185,3 @@ def test_a_run_as_json_asks_the_question_that_its_shares_ask(
     assert found["geometry"]["is_certified"]
     assert found["geometry"]["lower_bound"] <= found["geometry"]["risk"]
     assert found["optimum"]["low"] <= found["optimum"]["distance"] <= found["optimum"]["high"]
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["0.5", "0.5", "--run", "{run}"], "one of them only"),
-        (["--run", "{run}", "--loss", "infonce"], "--loss has no effect here: the run has its own"),
-        (["--run", "{run}", "--dimension", "3"], "--dimension has no effect here"),
-        (["--run", "nowhere"], "nowhere"),
-    ],
-)
-def test_flags_that_a_run_answers_itself_are_refused(
-    words: list[str], complaint: str, run_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["geometry", *(word.format(run=run_folder) for word in words), "-q"]) == 2
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert complaint in said.err

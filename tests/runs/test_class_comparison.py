@@ -197,12 +197,6 @@ def test_learned_scales_are_those_of_the_last_checkpoint(tmp_path: Path) -> None
     assert record.scale == pytest.approx(10.0, rel=0.9)
 
 
-def test_features_and_encoders_from_elsewhere_are_no_run(tmp_path: Path) -> None:
-    np.save(tmp_path / "z.npy", vectors([10, 10])[0])
-    with pytest.raises(UsageError, match="is not a run folder"):
-        compare_classes(tmp_path / "z.npy", quiet=True)
-
-
 def test_features_from_anywhere_have_a_table_of_classes_and_no_optimum() -> None:
     x, labels = vectors([40, 20, 20])
     found = cp.diagnose(x, labels=labels)
