@@ -1,6 +1,5 @@
 """Bad input gets one clear line and exit code 2, never a traceback; nothing is created or overwritten."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +91,6 @@ def each(line: str) -> list[str]:
     return [line.replace("VERB", verb).replace("DATA", data).replace("OUT", out) for verb, (data, out) in VERBS.items()]
 
 
-ENCODER, LABELS = ["--encoder", "mlp"], ["--labels", "labels60.npy", "-q", "--out"]
 OPENERS = (
     "resume RUN", "evaluate RUN", "diagnose RUN", "embed RUN --out new.csv", "report RUN", "verify RUN", "spectrum RUN",
     "geometry --run RUN",
@@ -162,10 +160,12 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "an embedding too wide": (f"{TRAIN} --projector.features 1000000000", ["projector.features or target"]),
     # files of settings
+    "settings that are no text": ("train --config damaged.npz --out new", ["damaged.npz"]),
     "wrong range in YAML": ("train --config range.yaml --out new", ["range.yaml: temperature", "> 0", "-1"]),
     # output folders
     "run exists": (TRAIN.replace("new", "run"), ["run exists", "counterpoint resume", "--overwrite"]),
     "folder exists": (TRAIN.replace("new", "thesis"), ["thesis exists", "not a run folder", "--out"]),
+    "file exists": (f"{TRAIN.replace('new', 'notes.md')} --overwrite", ["notes.md exists and is not a run folder"]),
     "overwrite what is no run": (f"{TRAIN.replace('new', 'thesis')} --overwrite", ["thesis exists and is not"]),
     "resume what is no run": (f"{TRAIN.replace('new', 'thesis')} --resume", ["thesis exists"]),
     "both": (f"{TRAIN.replace('new', 'run')} --resume --overwrite", ["exclude each other"]),
@@ -336,29 +336,23 @@ def test_a_run_without_a_whole_checkpoint_cannot_go_on(
 def test_the_world_is_sound(world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """What the cases vary works when nothing is wrong with it: they are refused for their mistake alone."""
     monkeypatch.chdir(world)
-    commands: dict[str, Callable[[Path], list[str]]] = {
-        "train": lambda out: [*TRAIN.replace("new", str(out / "new")).split(), "-q"],
-        "folder": lambda out: ["train", "--data", "photos", "--out", str(out / "other"), "--epochs", "1", "-q"],
-        "evaluate": lambda out: ["evaluate", "run", "-q"],
-        "evaluate features": lambda out: ["evaluate", "vectors.npy", *LABELS, str(out / "features.json")],
-        "evaluate an encoder": lambda out: [
-            "evaluate",
-            *ENCODER,
-            "--data",
-            "vectors.npy",
-            *LABELS,
-            str(out / "e.json"),
-        ],
-        "diagnose an encoder": lambda out: ["diagnose", *ENCODER, "--data", "vectors.npy", "-q"],
-        "embed by an encoder": lambda out: ["embed", *ENCODER, "vectors.npy", "-q", "--out", str(out / "e.csv")],
-        "diagnose": lambda out: ["diagnose", "vectors.npy", "-q"],
-        "embed": lambda out: ["embed", "run", "--out", str(out / "new.csv"), "-q"],
-        "preview": lambda out: ["preview", "--data", "images.npz", "--out", str(out / "new.png"), "-q"],
-    }
+    lines = (
+        f"{TRAIN.replace('new', 'OUT/new')} -q",
+        "train --data photos --out OUT/other --epochs 1 -q",
+        "evaluate run -q",
+        "evaluate vectors.npy --labels labels60.npy -q --out OUT/features.json",
+        "evaluate --encoder mlp --data vectors.npy --labels labels60.npy -q --out OUT/encoder.json",
+        "diagnose --encoder mlp --data vectors.npy -q",
+        "embed --encoder mlp vectors.npy -q --out OUT/encoder.csv",
+        "diagnose vectors.npy -q",
+        "embed run --out OUT/new.csv -q",
+        "preview --data images.npz --out OUT/new.png -q",
+        "compare ncl simclr -q",
+    )
     outside = world.parent / f"{world.name}-results"
     outside.mkdir()
-    for name, words in commands.items():
-        assert run_command(words(outside)) == 0, (name, capsys.readouterr().err)
+    for line in lines:
+        assert run_command(line.replace("OUT", str(outside)).split()) == 0, (line, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")], ids=type)

@@ -1,4 +1,4 @@
-"""`counterpoint geometry`: what it prints; bad input in one line with nothing written."""
+"""`counterpoint geometry`: what it prints, of shares and of a run."""
 
 import json
 import math
@@ -11,6 +11,8 @@ from counterpoint import train
 from counterpoint.cli import geometry_answer
 from counterpoint.cli.main import main
 from counterpoint.theory import optimal_geometry
+from counterpoint.theory.collapse.minority_collapse import collapse_threshold
+from counterpoint.theory.collapse.rebalancing import rebalance
 
 PAPER = ["geometry", "0.5", "0.25", "0.25"]
 
@@ -53,10 +55,6 @@ def test_json_has_the_fields_of_the_records(capsys: pytest.CaptureFixture[str]) 
     assert found["question"] == {"loss": "InfoNCE", "negatives": "9, of any class", "temperature": "0.5"}
 
 
-def test_small_classes_merge_beside_a_large_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "0.96", "0.02", "0.02")["geometry"]["merged_classes"] == [[1, 2]]
-
-
 def test_a_loss_by_name_with_its_temperature_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     sharp = told(capsys, *PAPER[1:], "--loss", "infonce", "--temperature", "0.2", "--negatives", "510")
     assert sharp["question"]["temperature"] == "0.2"
@@ -78,38 +76,18 @@ def test_nonnegative_classes_are_orthogonal_and_few_dimensions_have_no_certifica
     assert (line["rank"], line["is_certified"]) == (1, False)
 
 
-def test_the_threshold_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*PAPER, "--threshold"]) == 0
+@pytest.mark.parametrize("flags", [[], ["--supervised"]])
+def test_the_threshold_and_the_plan_are_those_of_theory(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    threshold = collapse_threshold(3, supervised=bool(flags))
+    plan = rebalance([0.6, 0.2, 0.2], deviation=0.1, supervised=bool(flags))
+    words = ["0.6", "0.2", "0.2", "--threshold", "--rebalance", "--deviation", "0.1", *flags]
+    assert main(["geometry", *words]) == 0
     said = capsys.readouterr().out
-    for words in ("the 2 minority classes merge", ">= 0.9002"):
-        assert words in said
-    threshold = told(capsys, *PAPER[1:], "--threshold", "--supervised")["threshold"]
-    assert threshold["share"] == pytest.approx(0.7511, abs=5e-5)
-
-
-def deviation(gram: list[list[float]]) -> float:
-    """Largest distance of a cosine from the simplex's."""
-    size = len(gram)
-    pairs = [(row, column) for row in range(size) for column in range(row)]
-    return max(abs(gram[row][column] + 1 / (size - 1)) for row, column in pairs)
-
-
-def test_rebalancing_samples_with_what_the_solver_finds_near_the_simplex(capsys: pytest.CaptureFixture[str]) -> None:
-    shares = [0.6, 0.2, 0.2]
-    plan = told(capsys, *map(str, shares), "--rebalance")["rebalancing"]
-    sampled, gamma = plan["sampling"]["proportions"], plan["sampling"]["exponent"]
-    assert sampled == pytest.approx([share**gamma / sum(s**gamma for s in shares) for share in shares])
-    drawn = zip(shares, plan["sampling"]["repeat_factors"], strict=True)
-    assert [share * factor for share, factor in drawn] == pytest.approx(sampled)
-    assert plan["deviation_before"] == pytest.approx(deviation(plan["before"]["gram"]))
-    solved = deviation(told(capsys, *(repr(share) for share in sampled))["geometry"]["gram"])
-    assert 0.049 < solved <= 0.05
-    assert plan["sampling"]["deviation"] == pytest.approx(solved, abs=1e-6)
-    assert plan["weighting"]["deviation"] == pytest.approx(deviation(plan["weighting"]["gram"]))
-    assert main(["geometry", *map(str, shares), "--rebalance", "--deviation", "0.1"]) == 0
-    said = capsys.readouterr().out
-    assert "the optimum is 0.475 from the simplex (0.1 allowed)" in said
-    assert "or weigh anchors by class" in said
+    assert str(threshold) in said
+    assert str(plan) in said
+    found = told(capsys, *words)
+    assert found["threshold"]["share"] == threshold.share
+    assert found["rebalancing"]["sampling"]["exponent"] == plan.sampling.exponent
 
 
 @pytest.mark.parametrize(("flags", "one", "infinite"), [([], 0.8075, 0.9002), (["--supervised"], 0.6915, 0.7511)])

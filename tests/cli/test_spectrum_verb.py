@@ -1,4 +1,4 @@
-"""`counterpoint spectrum` prints words or JSON, writes the record, and refuses in one line with code 2."""
+"""`counterpoint spectrum` prints words or JSON, and writes the record."""
 
 import json
 from pathlib import Path

@@ -41,6 +41,7 @@ def run(folder: Path) -> cp.Run:
 
 
 def test_train_prints_the_run_folder_last_and_progress_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()  # an empty folder is nobody's
     assert main([*TRAIN, "--out", "run", "--method", "ncl", "--seed", "4"]) == 0
     captured = capsys.readouterr()
     assert captured.out == "run\n"
@@ -225,6 +226,7 @@ def test_a_failed_run_leaves_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TRAIN, "--out", "run", "--optim.learning-rate", "1e30", "-q"]) == 1
     captured = capsys.readouterr()
     assert captured.err.startswith("counterpoint train: error: the loss is nan at step")
+    assert "try a lower --optim.learning-rate" in captured.err
     assert captured.err.count("\n") == 1
 
 

@@ -228,10 +228,3 @@ def test_noise_with_random_labels_raises_none_of_the_new_findings() -> None:
         x = generator.normal(size=(600, 32)).astype(np.float32)
         labels = generator.choice(5, 600, p=[0.6, 0.3, 0.04, 0.03, 0.03])
         assert not new & {finding.name for finding in cp.diagnose(x, labels=labels).findings}
-
-
-def test_each_dimension_twice_is_found() -> None:
-    x = np.random.default_rng(0).normal(size=(500, 32)).astype(np.float32)
-    found = {finding.name: finding for finding in cp.diagnose(np.tile(x, 2)).findings}
-    assert found["duplicate-dimensions"].level == "warning"
-    assert found["duplicate-dimensions"].measured == 32
