@@ -19,7 +19,6 @@ from counterpoint.core.rundir import RunFolder
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 
 NUM_SAMPLES, BATCH, EPOCHS = 40, 8, 3
-STEPS = EPOCHS * (NUM_SAMPLES // BATCH)
 WORDS = ["--method", "moco", "--target.queue-size", "16", "--epochs", str(EPOCHS)]
 WORDS += ["--batch-size", str(BATCH), "--engine.checkpoint-steps", "3", "--engine.device", "cpu", "-q"]
 
