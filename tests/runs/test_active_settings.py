@@ -14,7 +14,8 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.files import sealed_text, with_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, dump_yaml, leaf_fields, nest, parse_yaml
-from counterpoint.data.source import Source
+from counterpoint.data.formats.labels import number_labels
+from counterpoint.data.source import memory_source
 from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from counterpoint.engine.placement import Placement
@@ -87,12 +88,8 @@ def made_of(method: str, **changes: Any) -> tuple[dict[str, Any], Resolution]:
     """All that a setting of loss, projector or target could change: shapes of weights, losses, momenta."""
     generator = torch.Generator().manual_seed(0)
     samples = torch.randn(NUM_SAMPLES, NUM_FEATURES, generator=generator)
-    source = Source(
-        name="test", kind="vectors", store=MemoryStore(samples), shape=(NUM_FEATURES,),
-        labels=torch.arange(NUM_SAMPLES) % 2, class_names=("a", "b"), sample_names=tuple(map(str, range(NUM_SAMPLES))),
-        skipped=(), fingerprint="", notes={}, second=MemoryStore(samples) if "modal" in method else None,
-        second_shape=(NUM_FEATURES,) if "modal" in method else None,
-    )  # fmt: skip
+    pairs = {"second": MemoryStore(samples), "second_shape": (NUM_FEATURES,)} if "modal" in method else {}
+    source = memory_source("test", samples, number_labels(torch.arange(NUM_SAMPLES) % 2, NUM_SAMPLES), **pairs)
     resolution = resolve_holdout(settings_of(method, **changes), source)
     assembled = assemble(resolution, source, CPU, Given())
     loss = copy.deepcopy(assembled.loss)
