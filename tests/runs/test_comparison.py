@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 import counterpoint as cp
+from counterpoint.cli.main import main
 from counterpoint.core.errors import CounterpointError, RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.evaluation.significance import paired_bootstrap, seeds_needed
@@ -165,15 +166,6 @@ def test_other_settings_of_a_metric_are_remarked(two: list[Path]) -> None:
     assert "knn of representation, ours and theirs: other k." in str(cp.compare(two))
 
 
-def test_evaluations_on_other_data_are_compared_by_their_files(two: list[Path]) -> None:
-    for place, folder in enumerate(two):
-        (folder / "evaluations").mkdir()
-        rows = [hit_values("representation", "knn", range(50 + 20 * place), 100)]
-        write_evaluation(folder / "evaluations" / "photos-12ab.json", rows, fingerprint="of photos")
-    (row,) = cp.compare([folder / "evaluations" / "photos-12ab.json" for folder in two]).rows
-    assert_numbers(row.difference, -0.2)
-
-
 def test_other_queries_are_refused_with_a_remedy(two: list[Path], tmp_path: Path) -> None:
     other = write_evaluated(tmp_path / "other", {REPRESENTATION: range(50)}, fingerprint="other", total=60)
     words = r"ours \(100 of digits\) and .*other \(60 of digits\) were evaluated on different queries; evaluate both on"
@@ -190,22 +182,6 @@ def test_records_without_hits_or_evaluation_are_refused_with_a_remedy(two: list[
     (theirs / "evaluation.json").unlink()
     with pytest.raises(RunError, match=r"theirs has no evaluation; make it with: counterpoint evaluate .*theirs"):
         cp.compare([ours, theirs])
-
-
-def test_what_is_no_two_runs_is_refused(two: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="at least two runs, got 1"):
-        cp.compare(two[:1])
-    with pytest.raises(UsageError, match="the same run or file twice"):
-        cp.compare([two[0], str(two[0])])
-    with pytest.raises(RunError, match="does not exist"):
-        cp.compare([two[0], tmp_path / "nowhere"])
-
-
-@pytest.mark.parametrize(("kind", "wrong", "right"), [("metric", "kmn", "knn"), ("features", "embeding", "embedding")])
-def test_unknown_names_are_named(two: list[Path], kind: str, wrong: str, right: str) -> None:
-    given: Any = {"metrics" if kind == "metric" else kind: [wrong]}
-    with pytest.raises(UsageError, match=f"unknown {kind} '{wrong}'; did you mean '{right}'"):
-        cp.compare(two, **given)
 
 
 def test_the_table_fits_and_says_what_it_must(two: list[Path], tmp_path: Path) -> None:
@@ -229,6 +205,16 @@ def test_the_table_fits_and_says_what_it_must(two: list[Path], tmp_path: Path) -
     assert "representation  90.00  70.00  +20.00" in text
 
 
+def test_the_command_prints_the_table_or_json(two: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", *map(str, two)]
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == (f"{cp.compare(two)}\n", "")
+    assert main([*words, "--json", "--metrics", "knn", "--features", "representation"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert row["real"] == "yes"
+
+
 def test_plain_values_hold_every_difference(two: list[Path]) -> None:
     found = cp.compare(two)
     values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
@@ -246,29 +232,6 @@ def test_comparing_loads_no_torch(two: list[Path]) -> None:
     code = f"import sys, counterpoint as cp; cp.compare({list(map(str, two))}); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-@pytest.mark.thorough
-def test_two_methods_trained_on_the_digits_are_compared(tmp_path: Path) -> None:
-    """One epoch each; every figure and every count of pairs is that of the two evaluations."""
-    runs = [
-        cp.train(data="digits", method=method, epochs=1, out=str(tmp_path / method), quiet=True)
-        for method in ("simclr", "ncl")
-    ]
-    evaluations = [cp.evaluate(run, quiet=True) for run in runs]
-    found = cp.compare(runs)
-    assert found.split.num_queries == 359
-    assert {("knn", "pixels (PCA)"), ("linear probe", "pixels (PCA)")} <= set(found.alike)
-    assert {(row.features, row.metric) for row in found.rows} >= {REPRESENTATION, EMBEDDING, PROBE}
-    for row in found.rows:
-        assert row.over_samples is not None
-        figures = [each.accuracy(row.features, row.metric) for each in evaluations]
-        assert_numbers(
-            [row.first_figure, row.second_figure, row.over_samples.value], [*figures, figures[0] - figures[1]]
-        )
-    # Small: the bits are the least part of the record.
-    values = read_sealed(runs[0].folder.evaluation)
-    assert sum(len(row["hits"]) for row in values["rows"]) == 8 * 60
 
 
 # --- files of evaluations

@@ -159,19 +159,3 @@ def test_the_command_takes_an_encoder_and_its_weights_as_evaluate_does(
     assert main([*words, "--epochs", "1", "--batch-size", "16", "--out", "run"]) == 0
     assert "net.ckpt: took 10 tensors under state_dict.net" in capsys.readouterr().err
     assert cp.Run(Path("run")).folder.read_status().init["name"] == "net.ckpt"
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--encoder", "mlp"], "give a run folder, or --encoder NAME --weights FILE, and one of them only"),
-        (["runs/ncl", "--weights", "net.ckpt"], "give a run folder, or --encoder NAME --weights FILE, and one of them"),
-        (
-            ["--encoder", "mlp", "--weights", "no.pth", "--data", "digits"],
-            "init no.pth does not exist; give a run folder",
-        ),
-    ],
-)
-def test_what_is_fine_tuned_is_named_once(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fine-tune", *words]) == 2
-    assert complaint in capsys.readouterr().err

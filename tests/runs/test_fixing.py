@@ -76,9 +76,3 @@ def test_a_run_that_learned_nothing_is_trained_by_its_fix(tmp_path: Path, capsys
     assert main(["train", "--config", str(config), "--out", str(tmp_path / "warm"), "-q"]) == 0
     names = [each.name for each in cp.diagnose(tmp_path / "warm", quiet=True).findings if each.level == "severe"]
     assert "untrained" not in names
-
-
-def test_features_have_no_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    np.save(tmp_path / "z.npy", np.random.default_rng(0).normal(size=(50, 4)))
-    assert main(["diagnose", str(tmp_path / "z.npy"), "--fix"]) == 2
-    assert "--fix goes with a run" in capsys.readouterr().err

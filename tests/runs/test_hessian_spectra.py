@@ -296,24 +296,6 @@ def test_a_batch_whose_graph_does_not_fit_is_refused(run: cp.Run, monkeypatch: p
         spectrum(run)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"steps": 0}, "steps must be a whole number >= 1"),
-        ({"batch_size": 500}, "at most the number of training samples"),
-        ({"threshold": -1.0}, "threshold must be a number >= 0"),
-        ({"checkpoint": "7777"}, "is not kept"),
-        ({"batch_norm": "eval"}, "batch_norm"),
-        ({"stepz": 3}, "steps"),
-    ],
-    ids=lambda part: str(part)[:30],
-)
-def test_mistakes_are_told_in_one_line(run: cp.Run, settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words) as refused:
-        spectrum(run, **settings)
-    assert "\n" not in str(refused.value)
-
-
 def test_without_a_checkpoint_there_is_nothing_to_look_at(tmp_path: Path) -> None:
     run = train(tmp_path / "run")
     for path in run.folder.checkpoints.iterdir():

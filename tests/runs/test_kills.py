@@ -23,7 +23,6 @@ from counterpoint.engine.checkpoint_format import find_damage
 pytestmark = pytest.mark.thorough
 
 NUM_SAMPLES, EPOCHS, BATCH = 72, 8, 16
-NUM_STEPS = EPOCHS * (NUM_SAMPLES // BATCH)
 SECONDS = 120  # for one process; far more than it needs
 SMALL = ["--projector.hidden", "16", "--projector.features", "8"]
 COMMON = ["--epochs", str(EPOCHS), "--batch-size", str(BATCH), "--engine.checkpoint-steps", "3"]

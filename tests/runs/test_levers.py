@@ -12,7 +12,8 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.run_records import ClassShare
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, leaf_fields, nest
-from counterpoint.data.source import Source
+from counterpoint.data.formats.labels import number_labels
+from counterpoint.data.source import memory_source
 from counterpoint.data.stores import MemoryStore
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
@@ -118,11 +119,7 @@ def assembled(**asked: Any) -> Assembled:
     vectors = torch.randn(NUM_SAMPLES, 6, generator=generator)
     is_paired = METHODS[asked["method"]].wiring == "cross-modal"
     pairs = {"second": MemoryStore(vectors[:, :4]), "second_shape": (4,)} if is_paired else {}
-    source = Source(
-        name="test", kind="vectors", store=MemoryStore(vectors), shape=(6,), labels=torch.arange(NUM_SAMPLES) % 3,
-        class_names=("a", "b", "c"), sample_names=tuple(map(str, range(NUM_SAMPLES))), skipped=(), fingerprint="",
-        notes={}, **pairs,
-    )  # fmt: skip
+    source = memory_source("test", vectors, number_labels(torch.arange(NUM_SAMPLES) % 3, NUM_SAMPLES), **pairs)
     settings = build(TrainSettings, nest({"batch_size": 8, "projector.hidden": 16} | asked), "test")
     return assemble(resolve_holdout(settings, source), source, CPU, Given())
 

@@ -114,21 +114,3 @@ def test_a_named_function_makes_it_and_nothing_but_the_command_names_it(
     for words in ("diagnose run -q", "embed run --out rows.npz -q", "verify run"):
         assert main(words.split()) == 0, words
     assert "Traceback" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("my_losses:nosuch", "has no attribute 'nosuch'; give it as package.module:name"),
-        ("nosuch_module:make", "No module named 'nosuch_module'"),
-        ("math:pi", "not callable"),
-        ("builtins:len", "len() takes"),
-    ],
-)
-@pytest.mark.usefixtures("workplace")
-def test_a_name_that_makes_no_loss_is_one_line(name: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*WORDS.split(), "--loss.name", name]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert len(said.strip().splitlines()) == 1
-    assert not Path("run").exists()

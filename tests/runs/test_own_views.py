@@ -209,23 +209,3 @@ def test_preview_draws_them(workplace: Path) -> None:
     cp.preview("samples.npz", views={"preset": "none"}, out=workplace / "none.png", quiet=True)
     sheets = [(workplace / f"{name}.png").read_bytes() for name in ("named", "given", "none")]
     assert sheets[0] == sheets[1] != sheets[2]
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("my_views:nosuch", "has no attribute 'nosuch'; give it as package.module:name"),
-        ("nosuch_module:make", "views.preset nosuch_module:make: No module named 'nosuch_module'"),
-        ("math:pi", "not callable"),
-        ("builtins:dict", "views must be settings such as"),
-        ("nosuch", "unknown views.preset 'nosuch'"),
-    ],
-)
-@pytest.mark.usefixtures("workplace")
-def test_a_name_that_makes_no_views_is_one_line(name: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in (WORDS, "preview --data samples.npz -q"):
-        assert main([*verb.split(), "--views.preset", name]) == 2
-        said = capsys.readouterr().err
-        assert words in said
-        assert len(said.strip().splitlines()) == 1
-    assert not Path("run").exists()

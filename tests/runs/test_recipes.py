@@ -96,22 +96,6 @@ def test_flags_and_set_win_on_the_command_line(tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["--recipe", "mio-cifar10-resnet81"],
-            "unknown recipe 'mio-cifar10-resnet81'; did you mean 'mio-cifar10-resnet18'?",
-        ),
-        (["--recipe", MIO, "--set", "epochs"], "--set takes NAME=VALUE"),
-        (["--recipe", MIO, "--set", "epoch=3"], "unknown setting 'epoch'; did you mean 'epochs'?"),
-    ],
-)
-def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--data", "digits", *words]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_a_file_extends_another_and_an_arm_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     below, above = tmp_path / "below.yaml", tmp_path / "above.yaml"
     head = "paper: mio2021\nsummary: 'my data, my encoder: {}'\nreproduces: [Table 2]\nsettings: {{epochs: {}}}\n"

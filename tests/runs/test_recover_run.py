@@ -138,9 +138,16 @@ def test_what_a_truncated_file_of_settings_lacks_comes_from_the_checkpoint(
     assert "\nepochs: 3\n" in path.read_text()
 
 
-def test_a_file_of_settings_without_the_number_of_epochs_is_damaged(stopped: Path) -> None:
-    edit(stopped / "resolved.yaml", "epochs: 3", "epochs: auto")
-    with pytest.raises(UsageError, match=r"resolved\.yaml is damaged: it does not say what epochs is"):
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("epochs: 3", "epochs: auto", r"resolved\.yaml is damaged: it does not say what epochs is"),
+        ("seed: 0", "seed: -1", r"resolved\.yaml: seed must be a whole number"),
+    ],
+)
+def test_settings_of_a_file_that_are_none_are_named(stopped: Path, old: str, new: str, words: str) -> None:
+    edit(stopped / "resolved.yaml", old, new)
+    with pytest.raises(UsageError, match=words):
         cp.resume(stopped, quiet=True)
 
 

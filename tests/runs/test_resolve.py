@@ -11,7 +11,8 @@ import torch
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, nest
-from counterpoint.data.source import Source
+from counterpoint.data.formats.labels import number_labels
+from counterpoint.data.source import Source, memory_source
 from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -23,12 +24,8 @@ CPU, GPU = Placement("cpu", "fp32", REASONS), Placement("cuda", "bf16", REASONS)
 
 
 def source_of(shape: tuple[int, ...], num_samples: int = 100, *, labelled: bool = False) -> Source:
-    return Source(
-        name="test", kind="vectors" if len(shape) == 1 else "images",
-        store=MemoryStore(torch.zeros(num_samples, *shape)), shape=shape,
-        labels=torch.arange(num_samples) % 2 if labelled else None, class_names=("a", "b") if labelled else (),
-        sample_names=tuple(map(str, range(num_samples))), skipped=(), fingerprint="", notes={},
-    )  # fmt: skip
+    labels = number_labels(torch.arange(num_samples) % 2, num_samples) if labelled else None
+    return memory_source("test", torch.zeros(num_samples, *shape), labels)
 
 
 def resolved(
@@ -196,10 +193,8 @@ def test_what_was_given_stays_and_has_no_reason() -> None:
 @pytest.mark.parametrize(
     ("shape", "asked", "complaint"),
     [
-        ((1, 8, 8), {"method": "simcrl"}, "did you mean 'simclr'"),
         ((1, 8, 8), {"views.preset": "vectors"}, "is not for images"),
         ((5,), {"views.preset": "digits"}, "is not for vectors"),
-        ((1, 8, 8), {"views.preset": "digit"}, "did you mean 'digits'"),
         ((1, 8, 8), {"source.image_size": 32}, "8 px"),
         ((1, 8, 8), {"views.zoom": (1.2, 0.8)}, "views.zoom"),
     ],

@@ -33,8 +33,11 @@ def asked(**flat: Any) -> TrainSettings:
 
 
 def test_the_same_settings_go_on(run: RunFolder) -> None:
-    same = asked(epochs=2, batch_size="auto", **{"engine.keep": 3})
-    assert continued_settings(run, read_resolved(run), same) == read_resolved(run)
+    rate = read_resolved(run).optim.learning_rate
+    other_words = {"temperature": 0.2, "optim.learning_rate": rate, "views.noise": "auto"}
+    for words in ({}, other_words):
+        same = asked(epochs=2, batch_size="auto", **{"engine.keep": 3, **words})
+        assert continued_settings(run, read_resolved(run), same) == read_resolved(run)
 
 
 def test_every_differing_key_is_named(run: RunFolder) -> None:

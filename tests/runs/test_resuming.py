@@ -20,7 +20,6 @@ from counterpoint.methods.joint import JointEmbedding
 NUM_SAMPLES = 50
 BATCHES = NUM_SAMPLES // 16
 SMALL: dict[str, Any] = {"epochs": 4, "batch_size": 16, "quiet": True}
-Damage = Callable[[Path], Any]
 
 
 @pytest.fixture
@@ -173,37 +172,6 @@ def test_a_checkpoint_that_a_killed_save_left_too_many_is_dropped(tmp_path: Path
 # --- the same settings, the same data
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"epochs": 5}, "epochs 5 (the run has 4)"),
-        ({"method": "ncl"}, "method 'ncl' (the run has 'simclr')"),
-        ({"optim": {"learning_rate": 0.5}}, "optim.learning_rate 0.5 (the run has 0.002)"),
-        ({"views": {"crop_scale": (0.5, 1.0)}}, "views.crop_scale (0.5, 1.0) (the run has (0.6, 1.0))"),
-        ({"seed": 1}, "seed 1 (the run has 0)"),
-    ],
-    ids=str,
-)
-@pytest.mark.sampled(3)
-def test_another_setting_is_refused_by_name(
-    tmp_path: Path, images: np.ndarray, change: dict[str, Any], complaint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = interrupted(monkeypatch, 2, images, out=tmp_path / "run")
-    with pytest.raises(UsageError) as caught:
-        cp.train(images, out=path, resume=True, **{**SMALL, **change})
-    assert complaint in str(caught.value)
-    assert cp.Run(path).folder.read_status().status == "interrupted"
-
-
-def test_settings_that_say_the_same_in_other_words_are_fine(
-    tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = interrupted(monkeypatch, 2, images, out=tmp_path / "run", temperature=0.2)
-    settings = {"temperature": "auto", "views": {"crop_scale": [0.6, 1]}, "optim": {"learning_rate": 2e-3}}
-    cp.train(images, out=path, resume=True, **SMALL, **settings)
-    assert cp.Run(path).folder.read_status().status == "finished"
-
-
 @pytest.mark.thorough
 def test_changed_data_or_labels_are_refused(
     tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
@@ -238,37 +206,6 @@ def test_an_array_or_a_module_must_be_given_again(
 
 
 # --- what is no run, or no longer one
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"status": "interrupted"}'])
-def test_a_folder_with_another_run_json_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
-    (tmp_path / "run.json").write_text(text)
-    with pytest.raises((RunError, UsageError)) as caught:
-        cp.resume(tmp_path, quiet=True)
-    assert "\n" not in str(caught.value)
-    assert (tmp_path / "run.json").read_text() == text
-
-
-DAMAGES: dict[str, Damage] = {
-    "every checkpoint is damaged": lambda path: [
-        file.write_bytes(b"") for file in path.glob("checkpoints/*/model.safetensors")
-    ],
-    "the checkpoints are gone": lambda path: [file.unlink() for file in path.glob("checkpoints/*/*") if file.is_file()],
-    "resolved.yaml says nonsense": lambda path: (path / "resolved.yaml").write_text("seed: -1"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.sampled(4)
-def test_a_run_that_cannot_go_on_says_why_in_one_line(
-    tmp_path: Path, images: np.ndarray, damage: Damage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = interrupted(monkeypatch, 2, images, out=tmp_path / "run")
-    damage(path)
-    with pytest.raises((RunError, UsageError)) as caught:
-        cp.resume(cp.Run(path, data=images), quiet=True)
-    assert "\n" not in str(caught.value)
-    assert str(path) in str(caught.value)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import sealed_text, write_sealed, write_text
 from counterpoint.core.log_lines import append_line
@@ -147,3 +148,13 @@ def test_text_and_plain_values_have_every_run(runs: Path, monkeypatch: pytest.Mo
     assert head.split()[:3] == ["name", "status", "method"]
     assert "90.0 % (85.0 to 95.0)" in first
     assert "With a serious fault: Full collapse. Above chance by kNN (90.0%)" in first
+
+
+def test_the_command_lists_the_folder_of_runs(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(runs.parent)
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out == f"{list_runs(Path('runs'))}\n"
+    assert main(["runs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == list_runs(Path("runs")).to_dict()

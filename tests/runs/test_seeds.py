@@ -215,8 +215,3 @@ def test_all_go_on_by_their_record_alone(named: Path) -> None:
     (named / "seed-0" / "encoder.safetensors").unlink()
     resume_seeds(RunFolder(named), quiet=True)
     assert [RunFolder(path).read_status().status for path in seed_folders(named)] == ["finished"] * 2
-
-
-def test_an_array_must_be_given_again(folder: Path) -> None:
-    with pytest.raises(UsageError, match="pass it as data="):
-        resume_seeds(RunFolder(folder), quiet=True)

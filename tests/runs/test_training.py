@@ -1,6 +1,5 @@
 """Training as a recipe: the run folder it leaves, the same bits for the same seed, and what it refuses to touch."""
 
-import itertools
 import json
 import math
 import threading
@@ -316,12 +315,6 @@ def test_a_module_that_cannot_be_copied_is_refused_in_one_line(tmp_path: Path, i
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_module_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path, images: np.ndarray) -> None:
-    with pytest.raises(UsageError, match="cannot take samples"):
-        cp.train(images, encoder=nn.Linear(3, 3), out=tmp_path / "run", **SMALL)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_array_must_be_given_again(tmp_path: Path, images: np.ndarray, labels: np.ndarray) -> None:
     run = cp.train(images, labels=labels, out=tmp_path / "run", **SMALL)
     for verb in (cp.evaluate, cp.diagnose, cp.embed):
@@ -335,81 +328,32 @@ def test_an_array_must_be_given_again(tmp_path: Path, images: np.ndarray, labels
 # --- what is refused, and what is left alone
 
 
-@pytest.mark.thorough
-def test_a_folder_that_exists_is_left_alone_unless_it_is_a_run_and_one_asks(tmp_path: Path, images: np.ndarray) -> None:
-    run = cp.train(images, out=tmp_path / "run", **SMALL)
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
-    (tmp_path / "file").write_text("a file")
-    (tmp_path / "empty").mkdir()
-    before = snapshot(tmp_path)
-    with pytest.raises(RunError, match="exists; continue it with `counterpoint resume`, replace it with --overwrite"):
-        cp.train(images, out=run.path, **SMALL)
-    ways: list[dict[str, Any]] = [{}, {"overwrite": True}, {"resume": True}]
-    for name, way in itertools.product(("thesis", "file"), ways):
-        with pytest.raises(RunError, match="exists and is not a run folder"):
-            cp.train(images, out=tmp_path / name, **way, **SMALL)
-    with pytest.raises(UsageError, match="exclude each other"):
-        cp.train(images, out=run.path, resume=True, overwrite=True, **SMALL)
-    assert snapshot(tmp_path) == before
-    cp.train(images, out=tmp_path / "empty", **SMALL)
-    other = cp.train(images, out=run.path, overwrite=True, seed=9, **SMALL)
-    assert other.folder.read_status().seed == 9
-
-
 @pytest.mark.parametrize(
     "mistake",
     [
+        {"epoch": 3},
         {"method": "simcrl"},
-        {"encoder": "convnett"},
-        {"loss": {"name": "infonse"}},
-        {"views": {"preset": "digitss"}},
-        {"views": {"preset": "photo"}},
-        {"views": {"crop_scale": (0.9, 0.1)}},
         {"batch_size": 61},
         {"output": {"d0": 129}},
-        {"method": "directclr", "output": {"d0": 257}},
-        {"temperature": 0.0},
-        {"source": {"image_size": 32}},
-        {"views": {"preset": "vectors"}},
-        {"encoder": "mlp"},
         {"engine": {"device": "tpu"}},
-        {"epoch": 3},
+        {"encoder": nn.Linear(3, 3)},
+        {"labels": [1, 2]},
+        {"data": np.full((NUM_SAMPLES, 8, 8), np.nan)},
+        {"data": "missing"},
+        {"data": None},
     ],
-    ids=str,
+    ids=lambda mistake: str(mistake)[:30],
 )
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(5)
 def test_a_mistake_is_found_before_the_old_run_is_replaced(
-    tmp_path: Path, images: np.ndarray, mistake: dict[str, Any]
+    tmp_path: Path, images: np.ndarray, mistake: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tmp_path / "run"
-    cp.train(images, out=run, epochs=1, batch_size=16, quiet=True)
+    monkeypatch.chdir(tmp_path)
+    cp.train(images, out="run", epochs=1, batch_size=16, quiet=True)
     before = snapshot(tmp_path)
-    with pytest.raises(UsageError) as caught:
-        cp.train(images, out=run, overwrite=True, **{**SMALL, **mistake})
+    with pytest.raises((UsageError, DataError)) as caught:
+        cp.train(**{"data": images, "out": "run", "overwrite": True, **SMALL, **mistake})
     assert "\n" not in str(caught.value)
-    assert snapshot(tmp_path) == before
-
-
-def test_a_preset_for_another_kind_of_data_is_refused(tmp_path: Path, rng: np.random.Generator) -> None:
-    with pytest.raises(UsageError, match=r"views\.preset photos is not for vectors"):
-        cp.train(rng.normal(size=(40, 6)), out=tmp_path / "run", views={"preset": "photos"}, **SMALL)
-
-
-def test_data_that_cannot_be_used_replace_nothing(tmp_path: Path, images: np.ndarray) -> None:
-    run = tmp_path / "run"
-    cp.train(images, out=run, **SMALL)
-    before = snapshot(tmp_path)
-    bad = images / 255
-    bad[7, 0, 0] = np.nan
-    with pytest.raises(DataError, match="sample 7 "):
-        cp.train(bad, out=run, overwrite=True, **SMALL)
-    with pytest.raises(DataError, match="60 samples"):
-        cp.train(images, labels=[1, 2], out=run, overwrite=True, **SMALL)
-    with pytest.raises(UsageError, match="no such file"):
-        cp.train(tmp_path / "missing", out=run, overwrite=True, **SMALL)
-    with pytest.raises(UsageError, match="no data"):
-        cp.train(out=run, overwrite=True, **SMALL)
     assert snapshot(tmp_path) == before
 
 
@@ -433,15 +377,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_recorded(
     monkeypatch.undo()
     run = cp.resume(cp.Run(tmp_path / "run", data=images), quiet=True)
     assert run.folder.read_status().status == "finished"
-
-
-@pytest.mark.parametrize("name", ["adamw", "sgd"])
-def test_a_learning_rate_that_is_far_too_high_is_told_in_one_line(
-    tmp_path: Path, images: np.ndarray, name: str
-) -> None:
-    with pytest.raises(TrainingError, match=r"try a lower --optim\.learning-rate") as caught:
-        cp.train(images, out=tmp_path / "run", optim={"name": name, "learning_rate": 1e30}, **SMALL)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_disk_that_fills_up_at_the_very_end_is_told_and_the_run_can_go_on(

@@ -18,7 +18,6 @@ from foreign_files import bomb, filled, prefixed, with_company
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 16, "quiet": True, "engine": {"keep": 99}}
 VECTORS = np.random.default_rng(0).normal(size=(48, 5)).astype(np.float32)
-LABELS = np.arange(48) % 3
 
 
 @pytest.fixture(scope="module")
@@ -213,18 +212,3 @@ def test_what_cannot_be_begun_with_is_refused_in_one_line(
     assert "\n" not in str(refusal.value)
     assert not Path("run").exists()
     assert not Path("fired").exists()
-
-
-@pytest.mark.thorough
-def test_a_timm_model_begins_with_a_file_of_timms(tmp_path: Path) -> None:
-    timm = pytest.importorskip("timm", reason="timm is not installed (extra `vision`)")
-    torch.manual_seed(0)
-    pretrained = timm.create_model("resnet10t", num_classes=7)
-    save_file(pretrained.state_dict(), tmp_path / "timm.safetensors")
-    images = np.random.default_rng(0).integers(0, 256, (16, 32, 32, 3), dtype=np.uint8)
-    asked = {"epochs": 1, "batch_size": 8, "encoder": "timm:resnet10t"}
-    run = begun(tmp_path / "run", str(tmp_path / "timm.safetensors"), images, **asked)
-    start = at_step_0(run)
-    own = {name: value for name, value in pretrained.state_dict().items() if not name.startswith("fc.")}
-    assert all(torch.equal(start[f"backbone.{name}"], value) for name, value in own.items())
-    assert cp.load(run).card.mean == pytest.approx((0.485, 0.456, 0.406))
