@@ -1,12 +1,13 @@
 """What an evaluation prints: long names and small figures."""
 
 from counterpoint.core.run_records import EvaluationRecord, EvaluationSplit
+from counterpoint.diagnostics.evidence import Interval
 from counterpoint.evaluation.evaluation_result import Evaluation
-from counterpoint.evaluation.metric_types import IntervalEstimate, Score, row_of, wilson
+from counterpoint.evaluation.metric_types import Score, row_of, wilson
 
 
 def test_long_names_and_small_figures_fit_a_hundred_columns() -> None:
-    small, share = IntervalEstimate(0.000656, 0.0004, 0.0009), wilson(3893, 10_000)
+    small, share = Interval(0.000656, 0.0004, 0.0009), wilson(3893, 10_000)
     features = ["representation", "projected", "embedding", "untrained encoder", "timm:resnet18"]
     rows = [
         row_of(name, protocol, Score(outcome, {}))

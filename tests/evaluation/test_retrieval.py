@@ -14,7 +14,8 @@ from torchmetrics.retrieval import RetrievalPrecision
 
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import loaded_metrics
-from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled
+from counterpoint.diagnostics.evidence import Interval
+from counterpoint.evaluation.metric_types import Labelled
 from counterpoint.evaluation.retrieval import average_precision, mean_over_queries, retrieved_hits
 from oracles import retrieval_oracle as oracle
 from oracles.number_checks import assert_numbers
@@ -99,7 +100,7 @@ def test_an_interval_stays_a_share_and_needs_two_queries() -> None:
     bank[1] = bank[0]  # one of its ten neighbours is wrong for each query of class 0
     score = metric.measure(Labelled(bank, labels, bank[:12], labels[:12], k=20, temperature=0.1))
     assert 0.8 < score.outcome.value < score.outcome.high == 1.0
-    assert mean_over_queries(torch.tensor([0.5])) == IntervalEstimate(0.5)
+    assert mean_over_queries(torch.tensor([0.5])) == Interval(0.5)
     with pytest.raises(DataError, match="no query can be scored: the bank has no sample of their classes"):
         mean_over_queries(torch.tensor([math.nan]))
 

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.metric import loaded_metrics
+from counterpoint.diagnostics.evidence import Interval
 from counterpoint.evaluation.distribution_shift import ORDERS, selection_curve
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
-from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Score
+from counterpoint.evaluation.metric_types import Labelled, Score
 from oracles import selection_oracle as oracle
 from oracles.number_checks import assert_numbers
 
@@ -39,7 +40,7 @@ def seen(known: Labelled, order: str, size: int) -> Labelled:
 
     def measure(first: Labelled) -> Score:
         given.append(first)
-        return Score(IntervalEstimate(0.0), {})
+        return Score(Interval(0.0), {})
 
     assert [*selection_curve(known, order, measure, sizes=[size])] == [size]
     return given[0]

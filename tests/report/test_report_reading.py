@@ -48,7 +48,7 @@ def test_only_run_json_is_needed(tmp_path):
     (folder / "run.json").write_text('{"format": 1, "status": "running"}')
     record = read(folder)
     assert (record.evaluation, record.diagnosis, record.epochs) == (None, None, ())
-    assert record.arrays.spectra == {}
+    assert record.spectra == {}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_arrays_that_are_not_those_of_the_findings_are_refused(make_run):
         arrays = dict(stored)
     seal = {"sha256": sha256_of(folder / "arrays.npz")}
     write_sealed(folder / "findings.json", {**read_sealed(folder / "findings.json"), "arrays": seal})
-    assert read(folder).arrays.spectra
+    assert read(folder).spectra
     arrays["spectrum/embedding"] = arrays["spectrum/embedding"] * 2  # its checksums will be right
     np.savez(folder / "arrays.npz", **arrays)
     with pytest.raises(RunError, match=r"arrays\.npz was changed after it was written; counterpoint diagnose"):
@@ -153,7 +153,7 @@ def test_spectra_are_sorted_and_finite(make_run):
     folder = make_run()
     spectra: dict[str, Any] = {"spectrum/embedding": np.array([1.0, np.nan, 3.0, -1e-18])}
     np.savez(folder / "arrays.npz", **spectra)
-    assert read(folder).arrays.spectra["embedding"].tolist() == [3.0, 1.0, 0.0]
+    assert read(folder).spectra["embedding"].tolist() == [3.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ def answer(num_hits: int = 2, side: int = 8) -> SearchAnswer:
     hits = tuple(Hit(row, f"{EVIL}{row}", "cat", 0.9, 0.999, concepts) for row in range(num_hits))
     pictures = {f"row-{row}": rng.integers(0, 256, (side, side, 3), dtype=np.uint8) for row in range(num_hits)}
     pictures["query-0"] = rng.integers(0, 256, (side, side), dtype=np.uint8)
-    return SearchAnswer("ncl", {"collection": "2 samples"}, ("Read it.",), (Asked(EVIL, None, None, hits),), pictures)
+    return SearchAnswer(
+        "ncl", {"collection": "2 samples"}, ("Read it.",), (Asked(EVIL, None, None, hits),), pictures=pictures
+    )
 
 
 def test_query_hits_and_reasons_stand_on_it() -> None:
@@ -42,7 +44,7 @@ def test_it_shrinks_until_it_fits() -> None:
 
 def test_groups_of_near_duplicates() -> None:
     groups = (CopyGroup((0, 5), ("a", EVIL), ("x", None), 0.99, "pixels", crosses_split=True),)
-    page = render_search(Copies("ncl", {"collection": "9 samples"}, ("Read it.",), groups, answer().pictures))
+    page = render_search(Copies("ncl", {"collection": "9 samples"}, ("Read it.",), groups, pictures=answer().pictures))
     assert "1 group of near-duplicates with 2 samples" in page
     assert "trained on and held out" in page
     assert "<script" not in page

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.errors import some
 from counterpoint.core.files import write_json
 from counterpoint.core.run_records import Figure, Listed, Record, Text
 from counterpoint.diagnostics.finding import LEVELS, JudgedFact, Level
@@ -297,5 +298,4 @@ def counted(counts: Mapping[str, int], most: int = 6) -> str:
     'JPEG 1,200, PNG 2'
     """
     ordered = sorted(counts.items(), key=lambda item: -item[1])
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(f"{name} {count:,}" for name, count in ordered[:most]) + more
+    return some([f"{name} {count:,}" for name, count in ordered], most)

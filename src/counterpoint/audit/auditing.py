@@ -230,7 +230,6 @@ def _quantiles(values: list[int]) -> tuple[float, ...]:
 
 
 def _thumbnails(evidence: SetEvidence, observations: Iterable[Observation]) -> dict[str, str]:
-    """Small pictures of what observations name, the worst first."""
     wanted: dict[str, None] = {}
     for each in observations:
         # These name other things than samples that can be shown.

@@ -63,7 +63,7 @@ def class_cues(
         How well each predicts the classes, and the classes that one cue separates; nothing with fewer than two
         classes of six pictures.
     """
-    ids = _usable(labels_N, ids)
+    ids = _of_large_classes(labels_N, ids)
     if len(ids) == 0:
         return (), ()
     labels = labels_N[ids]
@@ -158,8 +158,7 @@ def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
     }
 
 
-def _usable(labels_N: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Some pictures of the classes that have enough, evenly spaced."""
+def _of_large_classes(labels_N: np.ndarray, ids: np.ndarray) -> np.ndarray:
     ids = ids[labels_N[ids] >= 0]
     counts = np.bincount(labels_N[ids])
     ids = ids[counts[labels_N[ids]] >= FEWEST_OF_CLASS]

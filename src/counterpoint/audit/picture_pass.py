@@ -143,7 +143,7 @@ def save_seen(seen: Seen, path: Path) -> None:
     """
     headers = {name: [getattr(header, name) for header in seen.headers] for name in _names(PictureHeader)}
     looks = {name: getattr(seen.looks, name) for name in _names(PictureStatistics)}
-    flat = {_column(name): each.reshape(len(each), -1) if each.ndim > 1 else each for name, each in looks.items()}
+    flat = {_bare_name(name): each.reshape(len(each), -1) if each.ndim > 1 else each for name, each in looks.items()}
     write_columns(path, headers | flat)
 
 
@@ -155,7 +155,7 @@ def load_seen(path: Path) -> Seen:
     """
     table = TableFile(path)
     headers = zip(*(table.column(name) for name in _names(PictureHeader)), strict=True)
-    looks = {name: table.values(_column(name), 0) for name in _names(PictureStatistics)}
+    looks = {name: table.values(_bare_name(name), 0) for name in _names(PictureStatistics)}
     looks["small_NSS3"] = looks["small_NSS3"].reshape(-1, SIDE, SIDE, 3)
     return Seen(tuple(PictureHeader(*header) for header in headers), PictureStatistics(**looks))
 
@@ -164,8 +164,7 @@ def _names(record: type[PictureHeader | PictureStatistics]) -> list[str]:
     return [field.name for field in fields(record)]
 
 
-def _column(name: str) -> str:
-    """The name of a field without its shape."""
+def _bare_name(name: str) -> str:
     return name.rpartition("_")[0]
 
 
@@ -237,13 +236,12 @@ def jpeg_quality(tables: dict[int, Any]) -> int:
     80
     """
     # libjpeg scales its tables by S / 100, where S = 200 - 2 q above a quality of 50, and 5000 / q below.
-    scale = 100 * sum(tables[min(tables)]) / sum(_usual_table())
+    scale = 100 * sum(tables[min(tables)]) / sum(_table_at_quality_50())
     return int(np.clip(round((200 - scale) / 2 if scale <= 100 else 5000 / scale), 1, 100))
 
 
 @cache
-def _usual_table() -> tuple[int, ...]:
-    """Libjpeg's table of grey levels at quality 50."""
+def _table_at_quality_50() -> tuple[int, ...]:
     stream = BytesIO()
     Image.new("L", (8, 8)).save(stream, "JPEG", quality=50)
     return tuple(Image.open(stream).quantization[0])  # type: ignore[attr-defined]

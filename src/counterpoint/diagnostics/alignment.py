@@ -200,7 +200,6 @@ def view_cosines(z0_ND: Tensor, z1_ND: Tensor) -> Tensor:
 
 
 def _pair_cosines(z_ND: Tensor) -> Tensor:
-    """Cosines of all pairs of different samples, 1-D."""
     unit = _compared(z_ND)
     # Each pair once, none with itself.
     first, second = torch.triu_indices(len(unit), len(unit), offset=1)

@@ -31,7 +31,7 @@ Matrix = Annotated[tuple[Annotated[tuple[Figure, ...], Listed], ...], Listed]
 class Interval:
     """A figure with its 95 % interval; the ends are None without an interval."""
 
-    value: float | None
+    value: float
     low: float | None = None
     high: float | None = None
 

@@ -96,8 +96,8 @@ class Findings(Record, Printed):
     """A diagnosis.
 
     Attributes:
-        findings: worst first.
         answer: whether the features are good, in words (``gain.answer``).
+        findings: worst first.
         places: measurements by place.
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
@@ -108,8 +108,8 @@ class Findings(Record, Printed):
         pairs: which negatives the loss pushes, and which samples are too close.
     """
 
-    findings: Annotated[tuple[Finding, ...], Listed] = ()
     answer: str = ""
+    findings: Annotated[tuple[Finding, ...], Listed] = ()
     places: Mapping[str, Measurements] = Field(default_factory=dict)
     concepts: Annotated[tuple[Concept, ...], Listed] = ()
     settings: Mapping[str, Figure] = Field(default_factory=dict)
@@ -151,19 +151,10 @@ class Findings(Record, Printed):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``findings.json``."""
-        return {
-            "verdict": {"level": self.level, "sentence": self.verdict},
-            "answer": self.answer,
-            "findings": [finding.model_dump() for finding in self.findings],
-            "places": {name: figures.model_dump() for name, figures in self.places.items()},
-            "concepts": [concept.written() for concept in self.concepts],
-            "settings": dict(self.settings),
-            "unjudged": list(self.unjudged),
-            "levers": list(self.levers),
-            "classes": None if self.classes is None else self.classes.model_dump(),
-            "held_out": None if self.held_out is None else self.held_out.model_dump(),
-            "pairs": None if self.pairs is None else self.pairs.model_dump(mode="json"),
-        }
+        verdict = {"level": self.level, "sentence": self.verdict}
+        concepts = [concept.written() for concept in self.concepts]
+        pairs = None if self.pairs is None else self.pairs.model_dump(mode="json")
+        return {"verdict": verdict, **self.model_dump(), "concepts": concepts, "pairs": pairs}
 
     def __str__(self) -> str:
         lines = [self.verdict, *filter(None, [self.limits])]
@@ -191,7 +182,6 @@ def _ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _judged(evidence: Evidence, names: Iterable[str]) -> Iterator[Finding]:
-    """What some checks find, each under the name of its check."""
     for name in names:
         if (finding := CATALOGUE[name](evidence)) is not None:
             steps, otherwise = remedies.REMEDIES.get(name, (None, ""))

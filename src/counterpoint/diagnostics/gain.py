@@ -108,7 +108,7 @@ def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
     ]
     left = groups["not told apart"]
     closest = max(left, key=lambda gain: abs(gain.difference.value) if gain.difference else 0.0, default=None)
-    needed = f" ({_needed(closest)})" if closest and len(left) == len(found) else ""
+    needed = f" ({_queries_needed(closest)})" if closest and len(left) == len(found) else ""
     sentence = f"better than {shared or 'its baselines'}: {', '.join(parts)}{needed}"
     return "; ".join(filter(None, [sentence, remedy, chance]))
 
@@ -121,8 +121,7 @@ def _shares(gain: Gain, shared: str) -> str:
     return f"{gain.classifier} ({gain.learned.accuracy:.1%} against {gain.baseline.accuracy:.1%}{whose})"
 
 
-def _needed(gain: Gain) -> str:
-    """How many queries there were, and how many would tell such a difference."""
+def _queries_needed(gain: Gain) -> str:
     queries = f"{gain.learned.total:,.0f} queries"
     difference = gain.difference
     if difference is None:

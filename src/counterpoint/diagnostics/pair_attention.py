@@ -56,15 +56,15 @@ class PairBatch:
         return (self.z0_ND, self.z1_ND, torch.where(self.labels_N < 0, own_N, self.labels_N))
 
 
-def over_batches(values: Sequence[float | None]) -> Interval:
+def over_batches(values: Sequence[float | None]) -> Interval | None:
     """Mean of figures of batches with its 95 % interval (Student's t); those that do not exist are left out.
 
-    >>> over_batches([1.0, 3.0]).value, over_batches([2.0]).low, over_batches([None]).value
-    (2.0, None, None)
+    >>> over_batches([2.0]), over_batches([None])
+    (Interval(value=2.0, low=None, high=None), None)
     """
     known = torch.tensor([value for value in values if value is not None and math.isfinite(value)], dtype=torch.float64)
     if len(known) < 2:
-        return Interval(float(known[0]) if len(known) else None)
+        return Interval(float(known[0])) if len(known) else None
     mean, error = float(known.mean()), float(known.std()) / math.sqrt(len(known))
     reach = float(student.ppf(0.5 + CONFIDENCE / 2, len(known) - 1)) * error
     return Interval(mean, mean - reach, mean + reach)

@@ -87,5 +87,4 @@ class PairRecord(Record):
 
 
 def _text(value: float | None) -> str:
-    """Three digits, or a dash."""
     return "-" if value is None else f"{value:.3g}"

@@ -11,9 +11,10 @@ from counterpoint.core.errors import DataError
 from counterpoint.core.metric import Metric, accuracy_metric
 from counterpoint.core.paired_shares import LEVEL
 from counterpoint.core.run_records import unpacked_hits
+from counterpoint.diagnostics.evidence import Interval
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
-from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Proportion, Score, accuracy, mean_share
+from counterpoint.evaluation.metric_types import Labelled, Proportion, Score, accuracy, mean_share
 
 CLASSIFIER = "classifier"
 NUM_RESAMPLES = 1000
@@ -41,7 +42,7 @@ def classifier_score(known: Labelled) -> Score:
     return accuracy(known.predicted_Q, known.labels_Q, {"trained": "with the encoder"})
 
 
-def corruption_error(scores: Sequence[Score]) -> IntervalEstimate:
+def corruption_error(scores: Sequence[Score]) -> Interval:
     """Mean error over conditions, with a percentile bootstrap interval over the queries.
 
     Source: hendrycks2019, section 4.1; efron1993, section 13.3, for the interval.
@@ -59,7 +60,7 @@ def corruption_error(scores: Sequence[Score]) -> IntervalEstimate:
         # Counts are whole numbers, which float32 adds exactly.
         parts.append(1.0 - (count_BQ.astype(np.float32) @ hits_QK / num_queries).mean(axis=1, dtype=np.float64))
     low, high = np.quantile(np.concatenate(parts), [LEVEL / 2, 1 - LEVEL / 2])
-    return IntervalEstimate(1.0 - float(hits_QK.mean(dtype=np.float64)), float(low), float(high))
+    return Interval(1.0 - float(hits_QK.mean(dtype=np.float64)), float(low), float(high))
 
 
 METRICS = (

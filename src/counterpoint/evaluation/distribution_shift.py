@@ -195,7 +195,6 @@ def _by_positive_activation(fit_ND: Tensor) -> Arrange:
 
 
 def _by_components(fit_ND: Tensor) -> Arrange:
-    """Principal components, the largest first."""
     mean_D = fit_ND.double().mean(dim=0)
     centred_ND = fit_ND.double() - mean_D
     axes_DD = torch.linalg.eigh(centred_ND.T @ centred_ND).eigenvectors.flip(1)

@@ -136,7 +136,6 @@ def _open_features(features: Any, samples: Samples, look: LookSettings, reporter
 
 
 def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSettings, reporter: Reporter) -> Subject:
-    """An encoder from elsewhere with its samples, a share of which is held out."""
     if data is None:
         raise UsageError("an encoder from elsewhere comes without samples; give --data (for embed: SAMPLES)")
     asked = {**SourceSettings().model_dump(), **look.part}

@@ -161,13 +161,12 @@ def read_collection(folder: RunFolder) -> Collection | None:
     try:
         # A pickle could run code of the folder's author.
         with open_regular(path) as stream, np.load(stream, allow_pickle=False) as stored:
-            return _collection({name: stored[name] for name in stored.files})
+            return _checked_collection({name: stored[name] for name in stored.files})
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
         raise RunError(f"{path} is damaged: {first_line(error)}; counterpoint diagnose writes it again") from None
 
 
-def _collection(arrays: Mapping[str, NDArray[Any]]) -> Collection:
-    """Check that the arrays of the file fit each other."""
+def _checked_collection(arrays: Mapping[str, NDArray[Any]]) -> Collection:
     num, num_dims = len(arrays["rows"]), len(arrays["dims/fires"])
     names, classes = (tuple(map(str, arrays[name].ravel())) for name in ("names", "class_names"))
 

@@ -17,6 +17,7 @@ from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.run_records import ClassShare, EvaluationRow, packed_hits
 from counterpoint.core.stored_rows import Rows, whole
+from counterpoint.diagnostics.evidence import Interval
 
 INVERSE_PENALTY = 0.1  # C of logistic regression on standardised features
 
@@ -144,25 +145,16 @@ def wilson(correct: int, total: int) -> Proportion:
 
 
 @dataclass(frozen=True)
-class IntervalEstimate:
-    """A figure that is not a share of the queries, with its 95 % interval where it has one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
 class Score:
     """What a metric found, and the settings that the figure depends on.
 
     Attributes:
-        outcome: the figure.
+        outcome: the figure; an ``Interval`` where it is not a share of the queries.
         settings: plain values by name.
         classes: of an accuracy, the share of each class's queries that are right, for classes that have queries.
     """
 
-    outcome: Proportion | IntervalEstimate
+    outcome: Proportion | Interval
     settings: Mapping[str, Any]
     classes: Mapping[int, Proportion] = field(default_factory=dict)
 
@@ -178,7 +170,7 @@ def row_of(features: str, protocol: str, score: Score, class_names: Sequence[str
     """
     outcome = score.outcome
     figure: dict[str, Any] = {"low": outcome.low, "high": outcome.high}
-    if isinstance(outcome, IntervalEstimate):
+    if isinstance(outcome, Interval):
         figure["value"] = outcome.value
     else:
         figure |= {"accuracy": outcome.value, "correct": outcome.correct, "total": outcome.total}
@@ -207,7 +199,7 @@ def accuracy(predicted_Q: Tensor, labels_Q: Tensor, settings: Mapping[str, Any])
     return Score(whole, settings, classes)
 
 
-def mean_share(shares: Sequence[Proportion]) -> IntervalEstimate:
+def mean_share(shares: Sequence[Proportion]) -> Interval:
     r"""Mean of independent shares, each counted alike however many trials it has; NaN of none.
 
     .. math:: \bar p - \tfrac1K \sqrt{\textstyle\sum_k (p_k - l_k)^2}, \quad
@@ -223,14 +215,14 @@ def mean_share(shares: Sequence[Proportion]) -> IntervalEstimate:
     [0.581, 0.8, 0.901]
     """
     if not shares:
-        return IntervalEstimate(math.nan)
+        return Interval(math.nan)
     mean = math.fsum(share.value for share in shares) / len(shares)
     below = math.sqrt(math.fsum((share.value - share.low) ** 2 for share in shares)) / len(shares)
     above = math.sqrt(math.fsum((share.high - share.value) ** 2 for share in shares)) / len(shares)
-    return IntervalEstimate(mean, mean - below, mean + above)
+    return Interval(mean, mean - below, mean + above)
 
 
-def t_interval(values: Sequence[float]) -> IntervalEstimate:
+def t_interval(values: Sequence[float]) -> Interval:
     """Mean of repetitions with Student's 95 % interval; without an interval where there is one value only.
 
     Source: student1908.
@@ -241,6 +233,6 @@ def t_interval(values: Sequence[float]) -> IntervalEstimate:
     """
     mean = statistics.fmean(values)
     if len(values) < 2:
-        return IntervalEstimate(mean)
+        return Interval(mean)
     half = float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
-    return IntervalEstimate(mean, mean - half, mean + half)
+    return Interval(mean, mean - half, mean + half)

@@ -35,16 +35,9 @@ VOTES_AND_PROBES = ("k", "temperature", "inverse_penalty")  # what ``Labelled`` 
 MIN_QUERIES = 10
 
 
-def chosen_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
-    """The records of metrics by their names, in the order of the catalogue.
-
-    Args:
-        names: as ``list metrics`` shows them, also with a hyphen for a blank; ``all`` for all of them; empty for those
-            that are not for request.
-
-    Raises:
-        UsageError: a name that is not known.
-    """
+def _chosen_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
+    """Metrics in the order of the catalogue; of no names those that are not for request, of ``all`` every one."""
+    # Also with a hyphen for a blank.
     asked = {name.replace("-", " ") if name not in CATALOGUE else name for name in names}
     for name in sorted(asked - CATALOGUE.keys() - {ALL}):
         raise UsageError(gone(f"metric {name}")) if gone(f"metric {name}") else unknown_name("metric", name, CATALOGUE)
@@ -97,7 +90,7 @@ def evaluate(
         UsageError: k or temperature out of range, or a setting or metric that is not known.
     """
     asked = build(EvaluationSettings, settings, "evaluate")
-    chosen_metrics(asked.metrics)  # before any data are read
+    _chosen_metrics(asked.metrics)  # before any data are read
     try:
         check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
     except (TypeError, ValueError) as error:
@@ -109,7 +102,7 @@ def evaluate(
 
 def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Evaluation:
     """Evaluate what is open with its samples; see ``evaluate``."""
-    chosen, takes_all = chosen_metrics(asked.metrics), ALL in asked.metrics
+    chosen, takes_all = _chosen_metrics(asked.metrics), ALL in asked.metrics
     if subject.encoder.classifier is None and CLASSIFIER in asked.metrics and not takes_all:
         raise UsageError(f"{subject.name} has no classifier; only learning from labels leaves one")
     if asked.metrics == (CLASSIFIER,) and asked.layers and EMBEDDING not in asked.layers:

@@ -11,8 +11,9 @@ from torch import Tensor
 from counterpoint.core.checks import check_labels
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import Metric
+from counterpoint.diagnostics.evidence import Interval
 from counterpoint.evaluation.knn import nearest
-from counterpoint.evaluation.metric_types import Z_95, IntervalEstimate, Labelled, Score, check_known
+from counterpoint.evaluation.metric_types import Z_95, Labelled, Score, check_known
 
 RETRIEVED = 10
 
@@ -70,7 +71,7 @@ def average_precision(hits_QK: Tensor, num_relevant_Q: Tensor) -> Tensor:
     return (hits_QK * precision_QK).sum(dim=1) / num_relevant_Q.clamp(max=k)
 
 
-def mean_over_queries(value_Q: Tensor) -> IntervalEstimate:
+def mean_over_queries(value_Q: Tensor) -> Interval:
     r"""A mean and its 95 % interval, :math:`\bar v \pm 1.96\, s / \sqrt{n}`; NaN are left out.
 
     The interval is about other queries from the same source, with this bank and this encoder.
@@ -82,20 +83,19 @@ def mean_over_queries(value_Q: Tensor) -> IntervalEstimate:
         DataError: all are NaN.
 
     >>> mean_over_queries(torch.tensor([0.0, 1.0, 0.0, 1.0, float("nan")]))
-    IntervalEstimate(value=0.5, low=-0.06..., high=1.06...)
+    Interval(value=0.5, low=-0.06..., high=1.06...)
     """
     value_Q = value_Q[~value_Q.isnan()].double()
     if len(value_Q) == 0:
         raise DataError("no query can be scored: the bank has no sample of their classes")
     mean = float(value_Q.mean())
     if len(value_Q) == 1:
-        return IntervalEstimate(mean)
+        return Interval(mean)
     spread = Z_95 * float(value_Q.std()) / math.sqrt(len(value_Q))
-    return IntervalEstimate(mean, mean - spread, mean + spread)
+    return Interval(mean, mean - spread, mean + spread)
 
 
 def _score(known: Labelled, of_hits: Callable[[Tensor], Tensor], definition: str) -> Score:
-    """Mean over the queries, for each of which the bank is searched."""
     if len(known.bank_ND) < RETRIEVED:
         raise DataError(
             f"{RETRIEVED} samples are to be retrieved, but the bank has only {len(known.bank_ND)} with a label; hold "
@@ -105,11 +105,10 @@ def _score(known: Labelled, of_hits: Callable[[Tensor], Tensor], definition: str
     mean = mean_over_queries(of_hits(hits_QK))
     low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (mean.low, mean.high))
     settings = {"definition": definition, "k": RETRIEVED, "similarity": "cosine"}
-    return Score(IntervalEstimate(mean.value, low, high), settings)
+    return Score(Interval(mean.value, low, high), settings)
 
 
-def map_score(known: Labelled) -> Score:
-    """mAP@10 of the queries."""
+def _map_score(known: Labelled) -> Score:
     relevant_C = torch.bincount(known.labels_N, minlength=int(known.labels_Q.max()) + 1)
     return _score(known, lambda hits: average_precision(hits, relevant_C[known.labels_Q.long()]), "pytorch-geometric")
 
@@ -123,7 +122,7 @@ METRICS = (
         "of the query's class are relevant. 1 means that all 10, or all of the class if it has fewer, come first.",
         chance="p^2 + 0.29 p (1 - p) for a class that is a share p of the bank",
         source="ncl2024",
-        measure=map_score,
+        measure=_map_score,
         low=0.0,
         high=1.0,
         interval="95 % normal interval over the queries",

@@ -85,14 +85,13 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class SearchAnswer(Printed):
-    """Hits of all queries. Printed as tables of at most 100 columns.
+class SearchResult(Printed):
+    """What any search of a collection gives.
 
     Attributes:
         run: name of the run.
         facts: what was searched and how, by name.
-        reading: how to read similarity and reasons, in sentences.
-        queries: in the order in which they were asked.
+        reading: how to read the result, in sentences.
         pictures: small pictures (h, w) or (h, w, 3) by ``row-<number>`` and ``query-<number>``, where they were asked
             for.
     """
@@ -100,12 +99,20 @@ class SearchAnswer(Printed):
     run: str
     facts: Mapping[str, str]
     reading: tuple[str, ...]
-    queries: tuple[Asked, ...]
-    pictures: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    pictures: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without the pictures."""
-        return _plain(self)
+        values = asdict(replace(self, pictures={}))
+        del values["pictures"]
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class SearchAnswer(SearchResult):
+    """Hits of all queries, in the order in which they were asked. Printed as tables of at most 100 columns."""
+
+    queries: tuple[Asked, ...]
 
     def __str__(self) -> str:
         lines = _wrapped([f"{self.run}: {', '.join(self.facts.values())}"])
@@ -136,26 +143,10 @@ class CopyGroup:
 
 
 @dataclass(frozen=True)
-class Copies(Printed):
-    """Groups of near-duplicates of a collection, the largest first.
+class Copies(SearchResult):
+    """Groups of near-duplicates of a collection, of two samples or more, the largest first."""
 
-    Attributes:
-        run: name of the run.
-        facts: what was compared, and how.
-        reading: what a group is, in sentences.
-        groups: of two samples or more.
-        pictures: as those of ``SearchAnswer``.
-    """
-
-    run: str
-    facts: Mapping[str, str]
-    reading: tuple[str, ...]
     groups: tuple[CopyGroup, ...]
-    pictures: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, without the pictures."""
-        return _plain(self)
 
     def __str__(self) -> str:
         total = sum(len(group.rows) for group in self.groups)
@@ -166,12 +157,6 @@ class Copies(Printed):
             lines += ["", f"group {number}: cosine >= {group.least_similarity:.4f}, by {group.by}{split}"]
             lines += [f"  {row:>8}  {_cut(shown(name), 84)}" for row, name in zip(group.rows, group.names, strict=True)]
         return "\n".join([*lines, "", *_wrapped(self.reading)])
-
-
-def _plain(answer: SearchAnswer | Copies) -> dict[str, Any]:
-    values = asdict(replace(answer, pictures={}))
-    del values["pictures"]
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def _table(hits: Sequence[Hit]) -> list[str]:

@@ -102,7 +102,6 @@ Columns = tuple[Sequence[Any], Sequence[Any], np.ndarray]  # names and labels, p
 
 
 def _read_npz(path: Path) -> Columns:
-    """Arrays names, vectors and (if known) labels."""
     arrays = read_npz(path, ("names", "vectors", "labels"))
     if "vectors" not in arrays:
         raise DataError(f"{path} has no array named vectors, as `counterpoint embed` writes it")
@@ -111,7 +110,6 @@ def _read_npz(path: Path) -> Columns:
 
 
 def _read_csv(path: Path) -> Columns:
-    """Columns name, label, v0 ..."""
     try:
         # Names of files are bytes, which need not be UTF-8.
         with io.TextIOWrapper(open_regular(path), "utf-8-sig", errors="surrogateescape", newline="") as stream:
@@ -128,7 +126,6 @@ def _read_csv(path: Path) -> Columns:
 
 
 def _read_parquet(path: Path) -> Columns:
-    """Columns name, label and vector."""
     table = TableFile(path)
     if table.kinds.get("vector") != "vector":
         raise DataError(f"{path} has no column of vectors named vector, as `counterpoint embed` writes it")

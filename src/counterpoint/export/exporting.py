@@ -119,8 +119,6 @@ def _batches(samples: Tensor) -> Iterator[tuple[Tensor, list[int]]]:
 
 @dataclass(frozen=True)
 class _Work:
-    """What every format is written from and compared on."""
-
     encoder: Encoder
     network: ServedNetwork
     folder: Path

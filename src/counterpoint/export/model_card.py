@@ -150,8 +150,7 @@ def not_better(evaluation: EvaluationRecord) -> Iterator[tuple[str, str, Differe
 
 def share(row: EvaluationRow) -> str:
     """A figure with its interval."""
-    metric = metric_under(loaded_metrics("evaluation"), row.protocol)
-    form = ".1%" if metric.unit == "share" else ".4g"
+    written = metric_under(loaded_metrics("evaluation"), row.protocol).written
     assert row.figure is not None
-    has_ends = row.low is not None and row.high is not None
-    return f"{row.figure:{form}}" + (f" ({row.low:{form}} to {row.high:{form}})" if has_ends else "")
+    ends = "" if row.low is None or row.high is None else f" ({written(row.low)} to {written(row.high)})"
+    return f"{written(row.figure)}{ends}"

@@ -128,11 +128,10 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
         if network.is_images and not FOLLOWS_SIZES:
             remedy = f"torch {torch.__version__} follows no pictures of any size: install a newer one (2.11 does)"
         raise UsageError(f"ONNX cannot express this encoder: {first_line(told)}; {remedy}") from None
-    return _opened(network, path)
+    return _opened_by_onnxruntime(network, path)
 
 
-def _opened(network: ServedNetwork, path: Path) -> Answer:
-    """The file as onnxruntime reads it, on the CPU."""
+def _opened_by_onnxruntime(network: ServedNetwork, path: Path) -> Answer:
     # Read when the runtime is imported: since 1.29 it sends events, and keeps an id on the disk.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime  # deferred: the extra `onnx` may be absent

@@ -127,7 +127,6 @@ def _chain(children: Mapping[str, nn.Module], place: str) -> Plan:
 
 
 def _averaged(children: Mapping[str, nn.Module], place: str, axes: Sequence[int]) -> Plan:
-    """A network whose maps or tokens are averaged."""
     chain = _chain(children, place)
     chain["parts"]["mean"] = {"type": "mean", "axes": list(axes)}
     return chain

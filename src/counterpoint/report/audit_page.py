@@ -34,7 +34,7 @@ def render_audit(found: Audit) -> Markup:
     ]
     if cue is not None:
         told = f"By {cue.name} alone {percent(cue.accuracy)} are right, by chance {percent(cue.majority)}."
-        parts.append(PageSection("cues", "Shortcuts", "Are there shortcuts?", _cues(found), told, is_open=False))
+        parts.append(PageSection("cues", "Shortcuts", "Are there shortcuts?", _cue_table(found), told, is_open=False))
     verdict = PageSection("verdict", "Verdict", "Can it be trained on?", _verdict(found))
     facts = f"{found.passport.num_good:,} of {found.passport.num_found:,} samples can be used"
     facts += f"; compared with {hide_folders(found.against)}" if found.against else ""
@@ -43,11 +43,10 @@ def render_audit(found: Audit) -> Markup:
 
 
 def _verdict(found: Audit) -> Markup:
-    """The answer, the worst finding with its remedy, and how large classes and pictures are."""
     worst = found.observations[0] if found.observations else None
     told = element("p", badge(found.level), " ", prose(worst.title if worst else "Nothing to remark."), class_="lede")
     remedy = element("p", element("strong", "Try: "), prose(worst.remedy)) if worst and worst.remedy else None
-    charts = list(filter(None, (_class_sizes(found), _widths(found), _told_by(found))))
+    charts = list(filter(None, (_class_sizes(found), _widths(found), _cue_chart(found))))
     return join(element("p", ANSWERS[found.level], class_="word"), told, remedy, panels(charts) if charts else None)
 
 
@@ -70,8 +69,7 @@ def _widths(found: Audit) -> Markup | None:
     return _histogram(title, ("pixels", "percent of the pictures per pixel"), edges, heights)
 
 
-def _told_by(found: Audit) -> Markup | None:
-    """What predicts the classes without the content, beside chance."""
+def _cue_chart(found: Audit) -> Markup | None:
     known = [cue for cue in found.cues if cue.accuracy is not None]
     if not known:
         return None
@@ -108,19 +106,18 @@ def _observation(each: Observation, found: Audit, *, is_first: bool) -> Markup:
 def _pictures(each: Observation, found: Audit) -> Markup | None:
     """Thumbnails: a block for each group of copies, or one row."""
     if each.groups:
-        kept = list(filter(None, (_group(group, found) for group in each.groups[:MOST_GROUPS])))
+        kept = list(filter(None, (_copies_side_by_side(group, found) for group in each.groups[:MOST_GROUPS])))
         return element("div", kept, class_="concepts") if kept else None
     shown = list(filter(None, (_picture(name, found, words) for name, words in each.said[:PER_ROW])))
     return element("div", shown, class_="thumbs") if shown else None
 
 
-def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
-    """Copies side by side, with the name, part and label of each."""
+def _copies_side_by_side(group: DuplicateGroup, found: Audit) -> Markup | None:
     members = list(range(min(len(group.names), PER_GROUP)))
     pictures = [_picture(group.names[at], found) for at in members]
     if all(picture is None for picture in pictures):
         return None
-    told = [element("li", printable(group.names[at]), _beside(group, at)) for at in members]
+    told = [element("li", printable(group.names[at]), _part_and_label(group, at)) for at in members]
     relation = f"correlation {group.similarity or 0:.2f}" + (f", {group.turn}" if group.turn else "")
     title = element("header", element("h4", "equal pixels" if group.is_equal else relation))
     return element(
@@ -132,8 +129,7 @@ def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
     )
 
 
-def _beside(group: DuplicateGroup, at: int) -> str:
-    """Part and label of a copy, where they are known."""
+def _part_and_label(group: DuplicateGroup, at: int) -> str:
     known = [words[at] for words in (group.splits, group.labels) if at < len(words) and words[at]]
     return f" ({', '.join(known)})" if known else ""
 
@@ -159,8 +155,7 @@ def _contents(found: Audit) -> Markup:
     return join(facts, element("h3", "Classes"), data_table("Classes", ["class", "samples", "share"], rows), note)
 
 
-def _cues(found: Audit) -> Markup:
-    """What tells classes or crops without the content."""
+def _cue_table(found: Audit) -> Markup:
     rows: Sequence[Sequence[Child]] = [
         [
             cue.name,

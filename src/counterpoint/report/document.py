@@ -162,7 +162,6 @@ def _section(part: PageSection) -> Markup:
 
 
 def _asset(name: str) -> Markup:
-    """Read a file of this package that goes into the page as it is."""
     content = resources.files("counterpoint.report").joinpath(name).read_text(encoding="utf-8")
     assert "</" not in content  # it would end the element that holds it
     return Markup(content)

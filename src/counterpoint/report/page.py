@@ -55,7 +55,7 @@ def report(
     """
     known = [as_run(run) for run in listed(runs)]
     folders = [run.path for run in known]
-    _check(folders)
+    _check_runs(folders)
     if out is not None:
         target = Path(out)
     else:  # of the parents of several runs, so that the page does not go into one of them
@@ -83,8 +83,7 @@ def render(runs: Sequence[RunRecord], max_bytes: int = MAX_BYTES) -> Markup:
     return page
 
 
-def _check(folders: Sequence[Path]) -> None:
-    """Refuse no run, too many runs, and the same run twice."""
+def _check_runs(folders: Sequence[Path]) -> None:
     if not folders:
         raise UsageError("report needs at least one run folder")
     if len(folders) > MAX_RUNS:
@@ -118,7 +117,6 @@ def _drawn(section: Section, runs: Sequence[RunRecord], step: int) -> PageSectio
 
 
 def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup:
-    """Write the skip link, the way to each section, and the title."""
     skip = element("a", "Skip to the verdict", href="#content", class_="skip")
     links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
     toggle = element(
@@ -132,7 +130,6 @@ def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup
 
 
 def _title(runs: Sequence[RunRecord]) -> Markup:
-    """Name the runs, each with one line of facts."""
     if len(runs) == 1:
         return join(element("h1", element("bdi", runs[0].name)), element("p", _facts(runs[0]), class_="facts"))
     lines = [element("li", run_tag(run), element("span", _facts(run), class_="facts")) for run in runs]
@@ -140,7 +137,6 @@ def _title(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _facts(run: RunRecord) -> str:
-    """Describe a run in one line."""
     card = run.card
     parts = [
         card.method or "",

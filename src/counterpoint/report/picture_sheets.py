@@ -77,11 +77,10 @@ def pictures_of(runs: Sequence[RunRecord], step: int) -> dict[int, PicturePlaces
 def drawn_sheets(pictures: dict[int, PicturePlaces], step: int) -> list[Markup]:
     """The large pictures, out of sight: what shows their parts refers to them."""
     unique = {found.name: found.sheet for found in pictures.values()}
-    return [_drawn(name, sheet, SHARES[step]) for name, sheet in unique.items()]
+    return [_drawn_sheet(name, sheet, SHARES[step]) for name, sheet in unique.items()]
 
 
-def _drawn(name: str, sheet: Sheet, share: float) -> Markup:
-    """One large picture, a unit for each small one."""
+def _drawn_sheet(name: str, sheet: Sheet, share: float) -> Markup:
     picture = Image.open(io.BytesIO(sheet.content))
     num_rows = picture.height // sheet.side
     content, kind = sheet.content, "png" if picture.format == "PNG" else "webp"

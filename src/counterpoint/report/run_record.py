@@ -40,27 +40,13 @@ class Histogram:
     negative: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Arrays:
-    """``arrays.npz``.
-
-    Attributes:
-        spectra: by place, descending.
-        cosines: of the embedding's pairs.
-        band: range (2, k) of isotropic features of the embedding's shape.
-    """
-
-    spectra: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    cosines: Histogram | None = None
-    band: NDArray[np.float64] | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class RunRecord:
     """Everything the page knows about one run; two records are equal only when they are the same one.
 
-    ``other_evaluations`` are on other samples, or by other labels, than the run's own. ``gaps`` says by verb why what
-    it makes could not be made.
+    ``other_evaluations`` are on other samples, or by other labels, than the run's own. ``spectra`` are by place and
+    descending, ``cosines`` of the embedding's pairs, and ``band`` is the range (2, k) of isotropic features of the
+    embedding's shape. ``gaps`` says by verb why what it makes could not be made.
     """
 
     name: str
@@ -73,7 +59,9 @@ class RunRecord:
     evaluation: EvaluationRecord | None = None
     other_evaluations: tuple[EvaluationRecord, ...] = ()
     diagnosis: Findings | None = None
-    arrays: Arrays = field(default_factory=Arrays)
+    spectra: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    cosines: Histogram | None = None
+    band: NDArray[np.float64] | None = None
     gaps: Mapping[str, str] = field(default_factory=dict)
     curvature: HessianSpectrum | None = None
     collection: Collection | None = None
@@ -145,7 +133,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         ),
         # What was found rests on the evaluation in part, which may be newer.
         diagnosis=judged_anew(diagnosis, evaluation.rows if evaluation else ()) if diagnosis else None,
-        arrays=_read_arrays(folder),
+        **_read_arrays(folder),
         gaps={verb: printable(why) for verb, why in gaps.items()},
         curvature=HessianSpectrum.from_dict(read_derived(folder, spectrum), spectrum.name)
         if spectrum.exists()
@@ -203,7 +191,6 @@ def flatten(settings: Mapping[Any, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _value_text(value: Any) -> str:
-    """Write a setting as a person would type it."""
     if value is None:
         return "none"
     # Before the text of other values: str(True) is Python's spelling.
@@ -215,7 +202,6 @@ def _value_text(value: Any) -> str:
 
 
 def _read_settings(folder: RunFolder, path: Path, *, must_be_sealed: bool) -> dict[str, Any]:
-    """Read a YAML mapping; a missing file is empty."""
     if not path.exists():
         return {}
     try:
@@ -251,18 +237,17 @@ def _read_if_there(kind: type[Model], folder: RunFolder, path: Path) -> Model | 
 
 
 def _with_printable_names(known: Collection) -> Collection:
-    """Names of files and of classes fit for a page, each in one line."""
     names, classes = (
         tuple(printable(" ".join(text.split())) for text in texts) for texts in (known.names, known.class_names)
     )
     return replace(known, names=names, class_names=classes)
 
 
-def _read_arrays(folder: RunFolder) -> Arrays:
-    """Read the arrays; a missing file, or a missing array in it, is not an error."""
+def _read_arrays(folder: RunFolder) -> dict[str, Any]:
+    """The fields of the record that come from the arrays; a missing file, or a missing array in it, is not an error."""
     path = folder.arrays
     if not path.exists():
-        return Arrays()
+        return {}
     try:
         # Findings of version 0.1.0 have no seal of the arrays.
         seal = read_derived(folder, folder.findings).get("arrays") if folder.findings.exists() else None
@@ -277,11 +262,11 @@ def _read_arrays(folder: RunFolder) -> Arrays:
         raise RunError(f"{path} is damaged: {first_line(error)}") from None
     spectra = {place: arrays[f"spectrum/{place}"] for place in PLACES if f"spectrum/{place}" in arrays}
     band = arrays.get(f"band/{EMBEDDING}")
-    return Arrays(
-        {place: _spectrum(values) for place, values in spectra.items()},
-        _histogram(arrays),
-        None if band is None or len(band) != 2 else np.nan_to_num(_numbers(band, 2), posinf=0.0, neginf=0.0),
-    )
+    return {
+        "spectra": {place: _descending(values) for place, values in spectra.items()},
+        "cosines": _histogram(arrays),
+        "band": None if band is None or len(band) != 2 else np.nan_to_num(_numbers(band, 2), posinf=0.0, neginf=0.0),
+    }
 
 
 def _numbers(values: NDArray[Any], num_axes: int) -> NDArray[np.float64]:
@@ -290,15 +275,13 @@ def _numbers(values: NDArray[Any], num_axes: int) -> NDArray[np.float64]:
     return values.astype(np.float64)
 
 
-def _spectrum(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Check singular values and put them in descending order."""
+def _descending(values: NDArray[Any]) -> NDArray[np.float64]:
     numbers = _numbers(values, 1)
     # Variances: below 0 is rounding.
     return np.sort(np.maximum(numbers[np.isfinite(numbers)], 0.0))[::-1]
 
 
 def _histogram(arrays: Mapping[str, NDArray[Any]]) -> Histogram | None:
-    """Check the histogram of cosines: one more edge than bins."""
     # All three or none: a histogram without its edges says nothing.
     names = ("cosines/edges", "cosines/positive", "cosines/negative")
     if any(name not in arrays for name in names):

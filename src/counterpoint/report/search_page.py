@@ -62,7 +62,7 @@ def _asked(place: int, asked: Asked, addresses: Mapping[str, str]) -> Markup:
 
 def _hit(rank: int, hit: Hit, address: str | None) -> Markup:
     similar = f"cosine {hit.similarity:.3f}, above {percent(hit.random_below)} of random pairs"
-    shared = element("ul", [_shared(each) for each in hit.concepts], class_="shared") if hit.concepts else None
+    shared = element("ul", [_share_bar(each) for each in hit.concepts], class_="shared") if hit.concepts else None
     return _item(address, hit.name, f"{rank}. ", f"class {hit.label}, {similar}" if hit.label else similar, shared)
 
 
@@ -71,8 +71,7 @@ def _item(address: str | None, name: str, rank: str, facts: str, shared: Markup 
     return element("li", _picture(address, name), place, element("p", facts, class_="facts"), shared, class_="hit")
 
 
-def _shared(concept: SharedConcept) -> Markup:
-    """One dimension that both activate, its share as a bar."""
+def _share_bar(concept: SharedConcept) -> Markup:
     track = Markup('<rect class="track" width="100" height="6"/>')
     bar = element("rect", class_="bar", width=100 * min(concept.share, 1.0), height=6)
     drawn = element("svg", track, bar, viewBox="0 0 100 6", preserveAspectRatio="none", aria_hidden="true")

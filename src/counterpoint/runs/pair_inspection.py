@@ -13,7 +13,6 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source
-from counterpoint.diagnostics.evidence import Interval
 from counterpoint.diagnostics.pair_attention import (
     NearSamples,
     PairBatch,
@@ -163,18 +162,11 @@ def _nearest(near: NearSamples, names: Sequence[str], labels: Labels | None) -> 
 
 
 def _figures(found: Sequence[PairRecord]) -> dict[str, float | None]:
-    def over(name: str) -> Interval:
-        return over_batches([getattr(each, name) for each in found])
-
-    plain = ("hardest_share", "copy_chance", "class_mass", "class_chance")
-    effective, copies = over("effective_negatives"), over("copy_mass")
-    return {
-        "num_negatives": found[0].num_negatives,
-        "effective_negatives": effective.value,
-        "effective_low": effective.low,
-        "effective_high": effective.high,
-        "copy_mass": copies.value,
-        "copy_low": copies.low,
-        "copy_high": copies.high,
-        **{name: over(name).value for name in plain},
-    }
+    figures = {"num_negatives": found[0].num_negatives}
+    names = {"effective_negatives": "effective", "copy_mass": "copy"}  # of figures with an interval
+    for name in (*names, "hardest_share", "copy_chance", "class_mass", "class_chance"):
+        mean = over_batches([getattr(each, name) for each in found])
+        figures[name] = None if mean is None else mean.value
+        if name in names and mean is not None:
+            figures |= {f"{names[name]}_low": mean.low, f"{names[name]}_high": mean.high}
+    return figures

@@ -144,7 +144,7 @@ def duplicates(
     facts = known.facts()
     if buckets is not None:
         facts["method"] = f"{buckets.number:,} buckets, each compared with itself and {NEAREST_BUCKETS} others"
-    return Copies(known.run, facts, (words,), groups, drawn)
+    return Copies(known.run, facts, (words,), groups, pictures=drawn)
 
 
 def _told(pairs: NearPairs) -> str:

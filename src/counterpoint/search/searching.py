@@ -43,16 +43,8 @@ RANDOM = (
 
 
 @dataclass(frozen=True)
-class Query:
-    """One query.
-
-    Attributes:
-        name: shown in tables and messages.
-        vector_D: what is searched for.
-        row: its place in the collection; None for what comes from elsewhere.
-        sample: as ``data.stores`` give it, (c, h, w) or (d,); None for rows, which the collection holds.
-        label: its class, or None.
-    """
+class _Query:
+    """What is searched for: a row of the collection, which holds its sample, or a sample from elsewhere."""
 
     name: str
     vector_D: Tensor
@@ -126,10 +118,10 @@ def search(
     random = RANDOM.format(num=len(pairs_P), median=median, high=high)
     reading = (random, SPARSE if has_concepts else DENSE.format(layer=known.layer))
     drawn = _pictures(known, queries, answers) if pictures else {}
-    return SearchAnswer(known.run, known.facts(), reading, tuple(answers), drawn)
+    return SearchAnswer(known.run, known.facts(), reading, tuple(answers), pictures=drawn)
 
 
-def _pictures(known: SearchedSamples, queries: Sequence[Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:
+def _pictures(known: SearchedSamples, queries: Sequence[_Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:
     rows = [hit.row for asked in answers for hit in asked.hits] + [each.row for each in queries if each.row is not None]
     drawn = drawn_rows(known.subject.source, list(dict.fromkeys(rows)))
     for place, each in enumerate(queries):
@@ -141,16 +133,16 @@ def _pictures(known: SearchedSamples, queries: Sequence[Query], answers: Sequenc
     return drawn
 
 
-def _queries_of(known: SearchedSamples, word: Any) -> list[Query]:
+def _queries_of(known: SearchedSamples, word: Any) -> list[_Query]:
     if hasattr(word, "__array__"):
         return _of_samples(known, to_samples(word, name="queries"), "query")
     if isinstance(word, str | Path) and Path(word).exists():
         return _of_path(known, Path(word))
     row = _row(known, word)
-    return [Query(known.names[row], known.vectors(torch.tensor([row]))[0], row, None, known.labels[row])]
+    return [_Query(known.names[row], known.vectors(torch.tensor([row]))[0], row, None, known.labels[row])]
 
 
-def _of_path(known: SearchedSamples, path: Path) -> list[Query]:
+def _of_path(known: SearchedSamples, path: Path) -> list[_Query]:
     subject = known.subject
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return [_of_picture(known, path)]
@@ -163,7 +155,7 @@ def _of_path(known: SearchedSamples, path: Path) -> list[Query]:
     ]
 
 
-def _of_picture(known: SearchedSamples, path: Path) -> Query:
+def _of_picture(known: SearchedSamples, path: Path) -> _Query:
     subject = known.subject
     if subject.source.kind != "images":
         raise DataError(
@@ -179,7 +171,7 @@ def _of_picture(known: SearchedSamples, path: Path) -> Query:
     return replace(_of_samples(known, sample[None], "")[0], name=str(path))
 
 
-def _of_samples(known: SearchedSamples, samples: Tensor, name: str) -> list[Query]:
+def _of_samples(known: SearchedSamples, samples: Tensor, name: str) -> list[_Query]:
     subject = known.subject
     has_pictures = subject.encoder.card.kind == "images"
     if has_pictures != (samples.ndim == 4):
@@ -194,7 +186,7 @@ def _of_samples(known: SearchedSamples, samples: Tensor, name: str) -> list[Quer
     if not bool(torch.isfinite(vectors_QD).all()):
         raise DataError("the encoder gives NaN or infinity for a query; its weights or the query are damaged")
     return [
-        Query(f"{name} {place}".strip(), vector_D, None, sample)
+        _Query(f"{name} {place}".strip(), vector_D, None, sample)
         for place, (vector_D, sample) in enumerate(zip(vectors_QD, samples, strict=True))
     ]
 

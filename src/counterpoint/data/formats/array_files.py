@@ -29,12 +29,8 @@ PACK_KEYS = ("jpeg", "offsets")
 MAX_CLASSES = 1 << 20  # each has a name
 
 
-def open_array_file(path: Path, settings: SourceSettings, progress: Progress) -> Source:
-    """Open a ``.npy`` (samples) or a ``.npz``: a pack, samples or a pair, perhaps with labels, by the arrays' names.
-
-    Raises:
-        DataError: damaged, pickled, or without a known key; or a pack that ``_open_packed`` refuses.
-    """
+def _open_array_file(path: Path, settings: SourceSettings, progress: Progress) -> Source:
+    """Open a ``.npy`` (samples) or a ``.npz``: a pack, samples or a pair, perhaps with labels, by the arrays' names."""
     refuse_split(str(path), settings.split)
     if path.suffix.lower() == ".npy":
         return _from_arrays(path, {SAMPLE_KEYS[0]: read_npy(path)}, settings)
@@ -62,7 +58,6 @@ def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceS
 
 
 def _labels(arrays: Mapping[str, np.ndarray], num_samples: int, settings: SourceSettings) -> Labels | None:
-    """Labels as asked: the file's own, none, or another file's."""
     own = next((arrays[name] for name in LABEL_KEYS if name in arrays), None)
     # A .csv of labels names rows by their number.
     names = [str(number) for number in range(num_samples)]
@@ -99,12 +94,7 @@ def _paired(path: Path, keys: tuple[str, str], arrays: Mapping[str, np.ndarray],
 
 
 def _open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Source:
-    """Open a pack; its images are dealt with as those of a folder are.
-
-    Raises:
-        DataError: damaged; offsets that do not rise from 0 to the pack's length; labels that do not fit; or more bad
-            images than allowed.
-    """
+    """Open a pack; its images are dealt with as those of a folder are."""
     arrays = read_npz(path, (*PACK_KEYS, "labels"))
     content, offsets = arrays["jpeg"], arrays["offsets"]
     if content.dtype != np.uint8 or content.ndim != 1:
@@ -165,6 +155,6 @@ def _class_names(path: Path, numbers: np.ndarray | None) -> tuple[str, ...]:
 
 
 FORMS = (
-    FileForm("an array file", (".npy",), open_array_file),
-    FileForm("an archive", (".npz",), open_array_file, reads=("max_bad", "altered")),
+    FileForm("an array file", (".npy",), _open_array_file),
+    FileForm("an archive", (".npz",), _open_array_file, reads=("max_bad", "altered")),
 )

@@ -37,16 +37,11 @@ def has_splits(path: Path) -> bool:
     return not has_image and any(entry.is_dir() for entry in entries)
 
 
-def open_splits(path: Path, settings: SourceSettings, progress: Progress) -> Source:
-    """Open one split of such a folder; ``auto`` is train.
-
-    Raises:
-        UsageError: no such split.
-        DataError: annotations that do not fit, or anything ``open_listing`` refuses.
-    """
+def _open_splits(path: Path, settings: SourceSettings, progress: Progress) -> Source:
+    """Open one split of such a folder; ``auto`` is train."""
     splits = ("train", *(split for split in OTHER_SPLITS if (path / split).is_dir()))
     split = choose_split(str(path), splits, settings.split)
-    listing = _find(path, split)
+    listing = _split_listing(path, split)
     if not listing.images:
         raise DataError(f"no images in {path / split} (looked at any depth for {', '.join(sorted(SUFFIXES))})")
     # A split that was asked for belongs to the name: its index in the cache is one of its own.
@@ -56,23 +51,17 @@ def open_splits(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     return replace(source, notes={**source.notes, **notes})
 
 
-def open_tiny_imagenet(settings: SourceSettings, progress: Progress) -> Source:
-    """Open Tiny ImageNet below ``settings.root``.
-
-    Raises:
-        DataError: it is missing (the text says how to get it) or not laid out as published.
-    """
+def _open_tiny_imagenet(settings: SourceSettings, progress: Progress) -> Source:
     path = Path(os.path.expanduser(settings.root)) / TINY_FOLDER
     if not has_splits(path):
         raise DataError(
             f"{path / 'train'} is missing; get tiny-imagenet once from cs231n.stanford.edu/tiny-imagenet-200.zip and "
             "unpack it there, or name the folder that has it with --source.root"
         )
-    return open_splits(path, settings, progress)
+    return _open_splits(path, settings, progress)
 
 
-def _find(path: Path, split: str) -> Listing:
-    """Every image of a split with its class: its folder below the split, or what the annotations say."""
+def _split_listing(path: Path, split: str) -> Listing:
     files, others = list_files(path / split)
     annotations = path / split / ANNOTATIONS
     # Tiny ImageNet's val has all images in one folder, and their classes in a table.
@@ -105,12 +94,8 @@ def _name_in(folder: Path, file: Path) -> str:
     return shown_name(file.relative_to(folder).as_posix())
 
 
-def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Source:
-    """Open a folder of images at any depth; see ``open_listing`` for what is done with them.
-
-    Raises:
-        DataError: no images, too many bad ones, or content that changed since it was indexed.
-    """
+def _open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Source:
+    """Open a folder of images at any depth; see ``open_listing`` for what is done with them."""
     refuse_split(str(path), settings.split)
     files, others = list_files(path)
     images = [Located(_name_in(path, file), file) for file in files]
@@ -125,12 +110,12 @@ def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Sou
 CATALOGUE: Mapping[str, NamedSource] = {
     "tiny-imagenet": NamedSource(
         "110,000 photographs of 64 x 64 pixels in 200 classes, and 10,000 without labels",
-        open_tiny_imagenet,
+        _open_tiny_imagenet,
         test_split="val",  # the labels of its test part were never published
         files=(TINY_FOLDER,),
     ),
 }
 FORMS = (
-    FileForm("an image folder", (FOLDER,), open_splits, fits=has_splits, reads=("max_bad", "altered")),
-    FileForm("an image folder", (FOLDER,), open_folder, reads=("max_bad", "altered")),
+    FileForm("an image folder", (FOLDER,), _open_splits, fits=has_splits, reads=("max_bad", "altered")),
+    FileForm("an image folder", (FOLDER,), _open_folder, reads=("max_bad", "altered")),
 )

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from counterpoint.core.addresses import absolute
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.errors import DataError, first_line, some
 from counterpoint.core.numerics import holding
 from counterpoint.data.formats.image_files import (
     ENCODED,
@@ -236,11 +236,9 @@ def _refuse_altered(name: str, listing: Listing, known: Known, rows: Sequence[Ro
     present = {(row.file, row.name) for row in rows}
     altered += [key[1] for key in known.rows if key[0] in damaged and key not in present]
     if altered:
-        more = f" and {len(altered) - NUM_NAMED} more" if len(altered) > NUM_NAMED else ""
-        listed = ", ".join(altered[:NUM_NAMED])
         raise DataError(
-            f"{len(altered)} of {len(rows)} samples in {name} changed since they were indexed: {listed}{more}; restore "
-            "them, or take them as they are now with --source.altered reindex"
+            f"{len(altered)} of {len(rows)} samples in {name} changed since they were indexed: {some(altered)}; "
+            "restore them, or take them as they are now with --source.altered reindex"
         )
 
 

@@ -103,16 +103,8 @@ def labels_from_folders(names: Sequence[str]) -> Labels | None:
     return Labels(order[numbers_N], class_names)
 
 
-def labels_from_csv(path: Path, names: Sequence[str]) -> Labels | None:
-    """Read labels by file name from a CSV with columns ``file`` and ``label``.
-
-    A file may be named by its path relative to the folder or by its base name, if that is unique.
-    Files without a row, or with a label that means none (``is_missing``), get none.
-
-    Raises:
-        UsageError: the CSV is missing or not readable.
-        DataError: fewer than two columns, or no row names a file of the data.
-    """
+def _labels_from_csv(path: Path, names: Sequence[str]) -> Labels | None:
+    """Labels by file name; a row names a file by its path relative to the folder, or by its base name if unique."""
     try:
         rows = [row for row in csv.reader(io.StringIO(read_text(path), newline="")) if row]
     except FileNotFoundError:
@@ -153,7 +145,7 @@ def labels_as_asked(asked: str, names: Sequence[str], rule: Callable[[], Labels 
     if asked.endswith(".npy"):
         return number_labels(read_npy(Path(asked)), len(names))
     if asked.endswith(".csv"):
-        return labels_from_csv(Path(asked), names)
+        return _labels_from_csv(Path(asked), names)
     raise UsageError(f"source.labels must be auto, none, a .csv or a .npy file, got {asked!r}")
 
 

@@ -156,12 +156,10 @@ class _ArrayUnpickler(pickle._Unpickler):
         return known[f"{module}.{name}"]
 
     def load_setitem(self) -> None:
-        """Step SETITEM."""
         items = [self.stack.pop(), self.stack.pop()][::-1]
         self._keep(items)
 
     def load_setitems(self) -> None:
-        """Step SETITEMS."""
         self._keep(self.pop_mark())
 
     def load_bytearray8(self) -> None:
@@ -226,5 +224,4 @@ def _atom(value: Any, texts: dict[int, str]) -> str | int | None:
 
 
 def _short(value: Any) -> str:
-    """A value in one line of bounded length."""
     return BRIEF.repr(value)[:MAX_SHOWN]

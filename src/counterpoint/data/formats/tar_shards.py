@@ -85,7 +85,6 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
 
 
 def _unchanged_layouts(manifest: Manifest) -> dict[str, ShardLayout]:
-    """What an earlier manifest says of each shard that did not change since."""
     images: dict[str, list[Located]] = defaultdict(list)
     remarks: dict[str, list[Remark]] = defaultdict(list)
     paths = {file: as_path(file) for file in manifest.stamps}
@@ -148,7 +147,6 @@ def members_of(path: Path) -> Iterator[Located | Remark]:
 
 
 def _member(path: Path, header: tarfile.TarInfo) -> Located | Remark:
-    """A regular file, or why it is none."""
     name, reason = header.name, ""
     # Without characters that a terminal would act on.
     shown = "".join(letter for letter in name if letter.isprintable()) or f"byte {header.offset}"
@@ -207,7 +205,6 @@ def scan_shard(path: Path, prefix: str, label_field: str) -> ShardLayout:
 
 
 def _read_label(member: Located, label_field: str) -> str | None:
-    """The text of a label; what cannot be one is none."""
     if (member.size or 0) > MAX_LABEL_BYTES:
         return None
     try:

@@ -95,12 +95,8 @@ def _front(classes_N: Tensor, draws_N4: Tensor, warp_N2GG: Tensor) -> Tensor:
     return front_NGG
 
 
-def open_patterns(settings: SourceSettings, progress: Progress) -> Source:
-    """Open the set: nothing is read, all pictures are drawn, in about a second.
-
-    Raises:
-        UsageError: a split, or labels from elsewhere.
-    """
+def _open_patterns(settings: SourceSettings, progress: Progress) -> Source:
+    """Open the set: nothing is read, all pictures are drawn, in about a second."""
     refuse_split(NAME, settings.split)
     numbers = torch.arange(NUM_PICTURES)
     labels = fixed_labels(NAME, Labels(numbers % len(PATTERNS), tuple(PATTERNS)), settings)
@@ -116,7 +112,7 @@ def open_patterns(settings: SourceSettings, progress: Progress) -> Source:
 CATALOGUE: Mapping[str, NamedSource] = {
     "patterns-rendered": NamedSource(  # as a text: `counterpoint list` reads it without loading this
         "4,000 grey pictures of 8 patterns, 32 x 32 pixels, drawn here; pixels say little of the pattern",
-        open_patterns,
+        _open_patterns,
         has_files=False,
     ),
 }

@@ -52,14 +52,8 @@ SMALLEST_PART = 32  # images below which a second thread does not pay
 
 
 @dataclass(frozen=True)
-class ViewOperation:
-    """One change.
-
-    Attributes:
-        is_chosen_B: which images are changed.
-        change: what is done to images, with numbers of theirs.
-        numbers: of all images: a tensor or a record of tensors; None where there are none.
-    """
+class _Operation:
+    """A change of some images of a batch, with numbers of all: a tensor or a record of tensors; None without any."""
 
     is_chosen_B: Tensor
     change: Callable[[Tensor, Any], Tensor]
@@ -68,7 +62,7 @@ class ViewOperation:
 
 def _decide(
     plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor, size: tuple[int, int], out_size: tuple[int, int]
-) -> tuple[Crop | None, list[ViewOperation], Tensor]:
+) -> tuple[Crop | None, list[_Operation], Tensor]:
     """Turn random numbers into a crop, the changes in their order, and the place at which hues turn, 4 without jitter.
 
     A crop has the flips in it; there is none where the plan crops nothing and ``out_size`` is the images' own.
@@ -93,16 +87,16 @@ def _decide(
     is_solarized_B = uniforms_BK[:, SOLARIZE] < torch.where(is_second_B, solarize_second, plan.solarize)
     # simclr2020's order (crop, flip, jitter, grey, blur), then grill2020's solarising; affine maps go with the flips.
     steps = [
-        ViewOperation(is_flipped_B, lambda part, _: part.flip(3)),
-        ViewOperation(uniforms_BK[:, AFFINE] < plan.affine, lambda part, maps: affine(part, maps, plan.fill), maps_B23),
-        ViewOperation(is_jittered_B, colour_jitter, jitter),
-        ViewOperation(uniforms_BK[:, GRAYSCALE] < plan.grayscale, lambda part, _: to_grey(part)),
-        ViewOperation(
+        _Operation(is_flipped_B, lambda part, _: part.flip(3)),
+        _Operation(uniforms_BK[:, AFFINE] < plan.affine, lambda part, maps: affine(part, maps, plan.fill), maps_B23),
+        _Operation(is_jittered_B, colour_jitter, jitter),
+        _Operation(uniforms_BK[:, GRAYSCALE] < plan.grayscale, lambda part, _: to_grey(part)),
+        _Operation(
             is_blurred_B,
             lambda part, sigma_B: gaussian_blur(part, sigma_B, high),
             low + (high - low) * uniforms_BK[:, BLUR_SIGMA],
         ),
-        ViewOperation(is_solarized_B, lambda part, _: solarize(part)),
+        _Operation(is_solarized_B, lambda part, _: solarize(part)),
     ]
     return crop, steps, torch.where(is_jittered_B, jitter.hue_place_B, 4)
 

@@ -1,5 +1,6 @@
 """What single dimensions, rare classes, held-out and altered samples say: repetition, collapse, leakage, a shift."""
 
+from counterpoint.core.errors import some
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse, is_neural_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, RAW_INPUT, Evidence
@@ -90,10 +91,9 @@ def check_minority_collapse(evidence: Evidence) -> Finding | None:
     if classes.low < MERGED or classes.rare_cosine - expected < APART or is_full_collapse(evidence.places[EMBEDDING]):
         return None
     names = [row.name for row in classes.rows if row.is_rare]
-    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return Finding(
         level="warning",
-        title=f"Rare classes have fallen together: {shown}; the cosine between their means is "
+        title=f"Rare classes have fallen together: {some(names, 4)}; the cosine between their means is "
         f"{plain(classes.rare_cosine)}, {plain(expected)} {whose}",
         measured=classes.rare_cosine,
         low=classes.low,
@@ -110,7 +110,6 @@ def check_minority_collapse(evidence: Evidence) -> Finding | None:
 
 
 def _expected_cosine(evidence: Evidence) -> tuple[float, str]:
-    """What the cosine between rare classes would be, and who says so."""
     classes = evidence.classes
     assert classes is not None
     # Where theory has them merge, too, no training helps, but sampling does: what frequent classes have counts then.

@@ -2,6 +2,7 @@
 
 import math
 
+from counterpoint.core.errors import some
 from counterpoint.core.paired_shares import written_p
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
@@ -15,7 +16,6 @@ FAR_ABOVE = 10.0  # times a rate that is very high already
 HARDLY_MOVED = 1e-3  # length of the change of the weights, over their length
 NARROW = 0.1  # of the representation's effective rank, that the embedding has dimensions
 HIDDEN = 0.5  # of what the representation's accuracy has over the commonest class, that the embedding lacks
-MOST_NAMED = 5  # rows
 FEW_SAMPLES = 200
 FEWEST_SAMPLES = 20  # below, nothing is judged
 
@@ -119,7 +119,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
         better="higher",
         reference=baseline.accuracy,
         reference_name=f"{shown.classifier} on {baseline.features}",
-        text=" ".join(map(_in_pairs, known))
+        text=" ".join(map(_difference_words, known))
         + " Both p are corrected for there being two." * (len(known) > 1)
         + " Where raw input already separates the classes, learning has little to add."
         + " Colours separate these classes: fewer queries are right by the grey pictures." * in_colour,
@@ -135,8 +135,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
     )
 
 
-def _in_pairs(gain: Gain) -> str:
-    """The difference with its test."""
+def _difference_words(gain: Gain) -> str:
     difference = gain.difference
     assert difference is not None
     return (
@@ -237,13 +236,12 @@ def check_finite(evidence: Evidence) -> Finding | None:
     if not odd:
         return None
     total = len(odd) + evidence.places[EMBEDDING].num_samples
-    more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
     return Finding(
         level="warning",
         title=f"{len(odd):,} of {total:,} rows hold NaN or infinity and were left out",
         measured=len(odd),
         reference_name="none",
-        text=f"They are {', '.join(odd[:MOST_NAMED])}{more}. All figures describe the other rows.",
+        text=f"They are {some(odd)}. All figures describe the other rows.",
         confirm="encode these samples again, alone",
         remedy="find out what produced them: a damaged sample, or numbers too large for half precision",
         cannot_tell="whether the other rows are right",

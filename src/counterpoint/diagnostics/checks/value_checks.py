@@ -249,7 +249,7 @@ def check_gaussian_slices(evidence: Evidence) -> Finding | None:
         if is_fine
         else "Not Gaussian in every direction: "
         + ("a direction " if math.isnan(_dim(embedding)) else f"dimension {_dim(embedding):.0f} ")
-        + _kind(embedding),
+        + _departure(embedding),
         measured=worst,
         reference=limit,
         reference_name="the worst slice of Gaussian features of this size, at most",
@@ -293,8 +293,7 @@ def _dim(embedding: Measurements) -> float:
     return math.nan if dim is None else dim
 
 
-def _kind(embedding: Measurements) -> str:
-    """How the worst slice departs."""
+def _departure(embedding: Measurements) -> str:
     skewness, kurtosis = embedding.slice_skewness, embedding.slice_kurtosis
     if (skewness**2 + 1) / kurtosis > TWO_GROUPS:
         return "falls into groups"

@@ -217,11 +217,6 @@ def text(x: float, y: float, words: str, **attributes: Attribute) -> Markup:
     return element("text", words, x=x, y=y, **attributes)
 
 
-def text_width(words: str) -> float:
-    """Estimate the width of a chart label in pixels."""
-    return CHARACTER_WIDTH * len(words)
-
-
 def spread_labels(wanted: Sequence[float], low: float, high: float, gap: float = LINE_HEIGHT) -> list[float]:
     """Move label positions as little as needed to keep ``gap`` between neighbours, within [low, high].
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterpoint.report.charts.chart_frame import (
+    CHARACTER_WIDTH,
     Axis,
     ChartText,
     Frame,
     spread_labels,
     svg,
     text,
-    text_width,
 )
 from counterpoint.report.charts.figures import Draw, Style, marker
 from counterpoint.report.markup import Markup, coordinate, element, join
@@ -61,7 +61,7 @@ def line_drawing(
     drawn = [line for line in lines if any(value is not None for value in line.y)]
 
     def draw(width: float) -> Markup:
-        room = 16.0 + max((text_width(line.label) for line in lines), default=0.0)  # of labels at the ends
+        room = 16.0 + CHARACTER_WIDTH * max((len(line.label) for line in lines), default=0)  # of labels at the ends
         frame = Frame(width, min(320, 160 + width / 3), *axes, right=room)
         # The order is that of painting: labels of levels lie over the lines, lines over the levels.
         content = [
@@ -126,7 +126,6 @@ def _stroke(frame: Frame, line: Line) -> Markup:
 
 
 def _band(frame: Frame, band: Band) -> Markup:
-    """Fill what lies between both ends, as far as the axis reaches."""
     upper = [(frame.px(x), frame.py(min(y, frame.y.high))) for x, y in zip(band.x, band.high, strict=True)]
     lower = [(frame.px(x), frame.py(max(y, frame.y.low))) for x, y in zip(band.x, band.low, strict=True)]
     outline = "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in [*upper, *reversed(lower)])
@@ -190,7 +189,7 @@ def interval_drawing(
 
     def draw(width: float) -> Markup:
         is_narrow = width < NARROW
-        left = 14.0 if is_narrow else 24.0 + max((text_width(label) for label in labels), default=0.0)
+        left = 14.0 if is_narrow else 24.0 + CHARACTER_WIDTH * max(map(len, labels), default=0)
         span = (left, width - 26.0)
         content, y = [], 0.0
         for group in groups:
@@ -226,7 +225,6 @@ def _interval(item: tuple[float, float, float, Style], axis: Axis, span: tuple[f
 
 
 def _ticks(axis: Axis, span: tuple[float, float], y: float) -> Markup:
-    """Draw grid lines through all rows, with labels and title below them."""
     places = [(_at(axis, span, value), label) for value, label in axis.ticks]
     lines = [
         element("path", d=f"M{coordinate(x)} {coordinate(HEADING - 14)}V{coordinate(y)}", class_="grid")

@@ -23,7 +23,6 @@ PLACE_DASHES = ("", "7 3", "2 3")
 RUN_DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 4")
 RUN_MARKERS = ("circle", "square", "triangle", "diamond", "cross", "star")
 RUN_SIGNS = ("●", "■", "▲", "◆", "✚", "★")
-LEVELS = ("severe", "warning", "note", "good")  # worst first
 GLYPHS = {"severe": "✕", "warning": "!", "note": "i", "good": "✓"}
 # Corners of each marker as (angle in degrees, radius); a circle is drawn with arcs instead.
 CORNERS: dict[str, Sequence[tuple[float, float]]] = {
@@ -146,9 +145,12 @@ def data_table(
         The table in its box.
     """
     titles = element("tr", [element("th", title, scope="col") for title in head])
-    positions = keys if keys is not None else [None] * len(rows)
     # page.js finds a row by its position, in the units of the axis.
-    body = [_table_row(row, key) for row, key in zip(rows, positions, strict=True)]
+    positions = [None] * len(rows) if keys is None else [f"{key:g}" for key in keys]
+    body = [
+        element("tr", element("th", first, scope="row"), [element("td", cell) for cell in rest], data_at=position)
+        for (first, *rest), position in zip(rows, positions, strict=True)
+    ]
     table = element("table", element("thead", titles), element("tbody", body))
     # Focusable, so that the arrow keys scroll it.
     return element("div", table, class_="scroll", tabindex=0, role="region", aria_label=label)
@@ -198,10 +200,3 @@ def columns(items: Sequence[Child]) -> Markup:
     return element(
         "div", [element("div", item, class_="column") for item in items], class_=f"columns columns-{min(len(items), 3)}"
     )
-
-
-def _table_row(cells: Sequence[Child], key: float | None) -> Markup:
-    first, *rest = cells
-    header = element("th", first, scope="row")
-    position = None if key is None else f"{key:g}"
-    return element("tr", header, [element("td", cell) for cell in rest], data_at=position)

@@ -13,8 +13,7 @@ from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, listing, number, percent
 
 
-def classes_section(runs: Sequence[RunRecord]) -> Markup:
-    """Say how far the classes are from their optimum, and list both."""
+def _fill(runs: Sequence[RunRecord]) -> Markup:
     known = [(run, run.diagnosis.classes) for run in runs if run.diagnosis and run.diagnosis.classes]
     tables = [join(run_title(run, len(runs)), class_figures(record)) for run, record in known]
     absent = [
@@ -75,7 +74,6 @@ def class_rows(record: ClassRecord) -> tuple[list[str], list[list[str]]]:
 
 
 def _distance_words(optimum: OptimumRecord) -> list[str]:
-    """How far, where most, and what merges."""
     ends = "" if optimum.low is None else f" (95 % interval {number(optimum.low)} to {number(optimum.high)})"
     held_out = "" if optimum.held_out is None else f"; of held-out samples {number(optimum.held_out)}"
     words = [
@@ -88,7 +86,6 @@ def _distance_words(optimum: OptimumRecord) -> list[str]:
 
 
 def _rare_words(record: ClassRecord) -> list[str]:
-    """Whether rare classes have fallen together, beside what theory has."""
     rare = [row.name for row in record.rows if row.is_rare]
     if record.rare_cosine is None or not record.is_imbalanced:
         return []
@@ -128,8 +125,7 @@ def _largest(record: ClassRecord, measured: Sequence[float | None], optimum: Seq
     return f"{'+' if value > 0 else ''}{number(value, 2)} with {name}" if name else "–"
 
 
-def classes_answer(run: RunRecord) -> str:
-    """How much of the variance lies within classes, and how far their means are from the optimum."""
+def _answer(run: RunRecord) -> str:
     record = run.diagnosis.classes if run.diagnosis else None
     if record is None:
         return ""
@@ -143,6 +139,4 @@ def _has_lost_rare_ones(run: RunRecord) -> bool:
     return record is not None and record.is_imbalanced and record.rare_cosine is not None
 
 
-SECTION = Section(
-    55, "classes", "Classes", "Where do its classes lie?", classes_section, classes_answer, _has_lost_rare_ones
-)
+SECTION = Section(55, "classes", "Classes", "Where do its classes lie?", _fill, _answer, _has_lost_rare_ones)

@@ -59,7 +59,6 @@ def _cell(run: RunRecord, name: str) -> Markup:
 
 
 def _run_card(runs: Sequence[RunRecord]) -> Markup:
-    """Set the facts of runs side by side; a fact no run has is left out."""
     known = [(title, [fact(run) for run in runs]) for title, fact in FACTS if any(fact(run) for run in runs)]
     if len(runs) == 1:
         facts = [element("div", element("dt", title), element("dd", values[0])) for title, values in known]
@@ -134,11 +133,10 @@ def _skipped(runs: Sequence[RunRecord]) -> list[Markup]:
     return folds
 
 
-def configuration_answer(run: RunRecord) -> str:
-    """Method, optimiser and seed."""
+def _answer(run: RunRecord) -> str:
     told = (run.card.method, run.settings.get("encoder"), run.settings.get("optim.name"))
     seed = "" if run.card.seed is None else f"seed {run.card.seed}"
     return ", ".join(filter(None, (*told, seed))) or "not known"
 
 
-SECTION = Section(80, "configuration", "Configuration", "How was it made?", configuration_section, configuration_answer)
+SECTION = Section(80, "configuration", "Configuration", "How was it made?", configuration_section, _answer)

@@ -19,8 +19,7 @@ UP, DOWN = Style("c1"), Style("c2", "7 3", "square")
 MAX_STATES = 40  # of the table
 
 
-def curvature_section(runs: Sequence[RunRecord]) -> Markup:
-    """Say how each run's loss curves, and list its checkpoints; nothing where no run has a spectrum."""
+def _fill(runs: Sequence[RunRecord]) -> Markup:
     known = [(run, run.curvature) for run in runs if run.curvature is not None]
     if not known:
         return join()
@@ -44,8 +43,7 @@ def _of_run(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
     return figure(ENDS, ENDS_NOTE, draw, panel_width(1), table)
 
 
-def curvature_answer(run: RunRecord) -> str:
-    """Whether the loss is flat in most directions, and whether it curves down in some."""
+def _answer(run: RunRecord) -> str:
     spectrum = run.curvature
     if spectrum is None:
         return ""
@@ -110,6 +108,4 @@ def _state_table(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
     return data_table(f"Spectrum of {run.name} by step", head, rows, [float(state.step) for state in chosen])
 
 
-SECTION = Section(
-    45, "curvature", "Curvature", "How does the loss curve around these weights?", curvature_section, curvature_answer
-)
+SECTION = Section(45, "curvature", "Curvature", "How does the loss curve around these weights?", _fill, _answer)

@@ -66,8 +66,7 @@ def dimension_words(run: RunRecord) -> str:
     return words
 
 
-def dimensions_answer(run: RunRecord) -> str:
-    """How many represent one class or, without labels, how often they are active."""
+def _answer(run: RunRecord) -> str:
     if run.collection is None:
         return ""
     dims = run.collection.dims
@@ -94,7 +93,6 @@ def kinds_of(known: Collection, dim: int) -> list[str]:
 
 
 def _how_to_read(runs: Sequence[RunRecord]) -> Markup:
-    """What the figures and the pictures are of."""
     is_part = any(len(run.samples) < run.samples.num_samples for run in runs)
     shown = "the strongest of the samples on the map" if is_part else "the samples with the largest values"
     words = (
@@ -106,7 +104,6 @@ def _how_to_read(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _controls(runs: Sequence[RunRecord]) -> Markup:
-    """What sorts and filters; only shown with JavaScript."""
     is_labelled = any(len(run.samples.labels_N) for run in runs)
     sorts = [pair for pair in SORTS if is_labelled or pair[0] != "purity"]
     kinds = [pair for pair in KINDS if is_labelled or pair[0] not in ("named", "pure")]
@@ -158,7 +155,6 @@ def _item(known: Collection, dim: int, shown: PicturePlaces | None, per_dim: int
 
 
 def _pictures(known: Collection, top: Sequence[tuple[int, float]], shown: PicturePlaces | None) -> Markup | None:
-    """The strongest samples: pictures, or names where there are none."""
     if not top:
         return None
     if shown is None:
@@ -169,6 +165,6 @@ def _pictures(known: Collection, top: Sequence[tuple[int, float]], shown: Pictur
 
 FILLS = [partial(dimensions_section, step=step) for step in range(len(SHARES))]
 SECTION = Section(
-    64, "dimensions", "Dimensions", "What does each dimension show?", FILLS[0], dimensions_answer,
+    64, "dimensions", "Dimensions", "What does each dimension show?", FILLS[0], _answer,
     lambda run: run.is_readable, smaller=FILLS[1:],
 )  # fmt: skip

@@ -48,7 +48,6 @@ def _without_conditions(run: RunRecord) -> RunRecord:
 
 
 def _under_corruptions(runs: Sequence[RunRecord]) -> Markup | None:
-    """List what classifiers that were fitted to clean samples are worth, a line for each corruption."""
     tables = []
     for run in runs:
         for classifier, by_corruption in corruption_means(run.evaluation.rows if run.evaluation else ()).items():
@@ -97,14 +96,13 @@ def _paired_words(own: EvaluationRow, other: EvaluationRow, metric: Metric) -> s
 
 
 def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
-    """Draw all shares on one axis, grouped by metric; figures in other units are in the table."""
     rows = [row for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]]
     # Only shares can share one axis.
     drawn = [row for row in rows if metric_of(row.protocol).unit == "share"]
     if not drawn:
-        return _table(runs, num_runs)
+        return _figure_table(runs, num_runs)
     ends = [end for row in drawn for end in (row.low, row.figure, row.high)]
-    groups = [_group(protocol, runs, num_runs) for protocol in dict.fromkeys(row.protocol for row in drawn)]
+    groups = [_interval_group(protocol, runs, num_runs) for protocol in dict.fromkeys(row.protocol for row in drawn)]
     axis = percent_axis("accuracy", ends)
     words = ChartText("Accuracy with 95 % intervals", " ".join(baseline_words(run) for run in runs))
     tags = [(run_tag(run), " ") for run in runs]
@@ -117,11 +115,10 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
         "baselines.",
         legend,
     )
-    return figure(title, note, interval_drawing(axis, groups, words), WIDTH, _table(runs, num_runs))
+    return figure(title, note, interval_drawing(axis, groups, words), WIDTH, _figure_table(runs, num_runs))
 
 
-def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalGroup:
-    """Collect one protocol's rows: a label, and an interval per run."""
+def _interval_group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalGroup:
     own = [(run, row) for run in runs if run.evaluation for row in run.evaluation.rows if row.protocol == protocol]
     labels = list(dict.fromkeys(row.features for _, row in own))[:MAX_ROWS]
     rows = [
@@ -135,7 +132,6 @@ def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalG
 
 
 def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float, float, float, Style]:
-    """Give the ends of one interval; baselines of a single run are muted."""
     value = row.figure or 0.0
     # Without an interval the whisker has length 0.
     low = value if row.low is None else row.low
@@ -147,8 +143,7 @@ def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float,
     return low, value, high, Style(style.colour, "", style.marker, is_hollow=row.is_baseline)
 
 
-def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
-    """List every accuracy: protocols and features in rows, runs in columns."""
+def _figure_table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     keys = dict.fromkeys(
         (row.protocol, row.features) for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]
     )
@@ -172,7 +167,6 @@ def _cell(row: EvaluationRow | None) -> Child:
 
 
 def _elsewhere(runs: Sequence[RunRecord]) -> Markup | None:
-    """List what the representation reaches on other data or by other labels, a line for each evaluation."""
     known = [(run, other) for run in runs for other in run.other_evaluations][:MAX_ROWS]
     if not known:
         return None
@@ -233,7 +227,6 @@ def _settings_in(words: str) -> set[str]:
 
 
 def _with_fewer_features(runs: Sequence[RunRecord]) -> Markup | None:
-    """List what a part of the features is worth, a table for each run, metric and set of features."""
     tables = []
     for run in runs:
         points: dict[tuple[str, str], list[EvaluationRow]] = {}
@@ -258,12 +251,11 @@ def _selection_table(label: str, rows: Sequence[EvaluationRow], unit: Unit) -> M
     return data_table(label, ["features kept", *orders], cells)
 
 
-def evaluation_answer(run: RunRecord) -> str:
-    """The accuracies of the representation that are always measured."""
+def _answer(run: RunRecord) -> str:
     known = [metric_of(row.protocol) for row in run.evaluation.rows] if run.evaluation else []
     metrics = {metric.name: metric for metric in known if not metric.on_request}
     found = [(metric, evaluated(run, metric.name)) for metric in metrics.values()]
     return ", ".join(f"{metric.short} {figure_of(metric.unit, row.figure)}" for metric, row in found if row)
 
 
-SECTION = Section(70, "evaluation", "Evaluation", "How accurate is it?", evaluation_section, evaluation_answer)
+SECTION = Section(70, "evaluation", "Evaluation", "How accurate is it?", evaluation_section, _answer)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from counterpoint.diagnostics.finding import Finding
-from counterpoint.report.charts.figures import LEVELS, badge, columns, missing, run_title
+from counterpoint.diagnostics.finding import LEVELS, Finding
+from counterpoint.report.charts.figures import badge, columns, missing, run_title
 from counterpoint.report.markup import Markup, element, join, prose
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
@@ -14,8 +14,7 @@ MAX_FINDINGS = 40
 PLURALS = {"warning": "warnings", "note": "notes"}
 
 
-def findings_section(runs: Sequence[RunRecord]) -> Markup:
-    """Show each run's cards, worst first."""
+def _fill(runs: Sequence[RunRecord]) -> Markup:
     return columns([join(run_title(run, len(runs)), _cards(run, len(runs))) for run in runs])
 
 
@@ -24,7 +23,9 @@ def tally(run: RunRecord) -> str:
     if run.diagnosis is None:
         return ""
     found = [finding.level for finding in run.diagnosis.findings]
-    counts = [count(found.count(level), level, PLURALS.get(level, level)) for level in LEVELS if level in found]
+    counts = [
+        count(found.count(level), level, PLURALS.get(level, level)) for level in reversed(LEVELS) if level in found
+    ]
     if not found:
         return "No findings"
     return f"{count(len(found), 'check')}: {listing(counts)}"
@@ -40,7 +41,6 @@ def _cards(run: RunRecord, num_runs: int) -> Markup:
 
 
 def _card(run: RunRecord, place: int, finding: Finding, *, is_first: bool) -> Markup:
-    """A finding under its title; the worst one is open."""
     title = element("h3", badge(finding.level), " ", prose(finding.title or finding.name))
     look, is_open = f"card level-{finding.level}", is_first and finding.level != "good"
     body = _card_body(finding, run.path)
@@ -76,4 +76,4 @@ def _has_problems(run: RunRecord) -> bool:
     return run.diagnosis is not None and run.diagnosis.level in ("warning", "severe")
 
 
-SECTION = Section(20, "findings", "Findings", "Why, and what to try?", findings_section, tally, _has_problems)
+SECTION = Section(20, "findings", "Findings", "Why, and what to try?", _fill, tally, _has_problems)

@@ -37,8 +37,7 @@ TERMS = {
 }
 
 
-def glossary_section(runs: Sequence[RunRecord]) -> Markup:
-    """Explain the terms, the metrics on the page, and the sparsity threshold the runs used."""
+def _fill(runs: Sequence[RunRecord]) -> Markup:
     thresholds = {run.diagnosis.settings.get("sparsity_threshold") for run in runs if run.diagnosis}
     known = [number(threshold) for threshold in thresholds if threshold is not None]
     used = {metric_of(row.protocol).name for run in runs if run.evaluation for row in run.evaluation.rows}
@@ -53,6 +52,6 @@ def glossary_section(runs: Sequence[RunRecord]) -> Markup:
 
 
 SECTION = Section(
-    90, "glossary", "Glossary", "What do the words mean?", glossary_section,
+    90, "glossary", "Glossary", "What do the words mean?", _fill,
     lambda _: "kNN, probe, floor, effective rank, and the others",
 )  # fmt: skip

@@ -143,7 +143,6 @@ def _lead_words(metric: Metric, pairs: Sequence[RunPair]) -> str:
 
 
 def _are_equal(headline: Headline, one: RunRecord, other: RunRecord) -> bool:
-    """Whether two numbers are the same; without an interval, about the same."""
     first, second = headline.value(one) or 0.0, headline.value(other) or 0.0
     # Of figures with queries only the very same are equal; the rest is for the test to judge.
     tolerance = 0.0 if headline.is_evaluated else SAME_WITHIN * max(abs(first), abs(second))
@@ -159,7 +158,7 @@ def side_by_side(runs: Sequence[RunRecord]) -> Markup:
     head = ["", *(run_tag(run) for run in runs), "in words"]
     table = element("div", data_table("Headline numbers of the runs", head, rows), class_="headline")
     how = element("details", element("summary", "What the answer is based on"), _caveat(runs), class_="more")
-    return join(_comparability(runs), table, how)
+    return join(_comparability_notice(runs), table, how)
 
 
 def _row(headline: Headline, runs: Sequence[RunRecord]) -> list[Child]:
@@ -181,8 +180,7 @@ def _cell(headline: Headline, run: RunRecord, ahead: RunRecord | None) -> Child:
     return join(words, [element("span", each, class_="of-what") for each in told if each])
 
 
-def _comparability(runs: Sequence[RunRecord]) -> Markup | None:
-    """Warn when the runs did not see the same data or were not tested on the same number of queries."""
+def _comparability_notice(runs: Sequence[RunRecord]) -> Markup | None:
     fingerprints = {run.card.data_fingerprint for run in runs if run.card.data_fingerprint}
     queries = {run.evaluation.split.num_queries for run in runs if run.evaluation}
     words = ""
@@ -195,7 +193,6 @@ def _comparability(runs: Sequence[RunRecord]) -> Markup | None:
 
 
 def _caveat(runs: Sequence[RunRecord]) -> Markup:
-    """Say what the table can and cannot show."""
     seeds = sorted({str(run.card.seed) for run in runs if run.card.seed is not None})
     here = f" ({'seed' if len(seeds) == 1 else 'seeds'} {listing(seeds)} here)" if seeds else ""
     described = [each.metric.title for each in HEADLINES if each.metric.is_higher_better is None]

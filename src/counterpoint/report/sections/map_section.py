@@ -107,8 +107,7 @@ def map_section(runs: Sequence[RunRecord], step: int) -> Markup:
     return join(_search(), maps, how_to_use, limits, absent)
 
 
-def map_answer(run: RunRecord) -> str:
-    """What is shown, and how many of the nearest are of the same class."""
+def _answer(run: RunRecord) -> str:
     if run.collection is None:
         return ""
     return f"A map of {count(len(run.collection), 'sample')}, with a search"
@@ -141,7 +140,7 @@ def _map(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) 
     controls = [choice(f"map-layout-{place}", "Layout", names, data_key="layout")]
     controls.append(choice(f"map-colour-{place}", "Colour by", colours, data_key="colour"))
     by = "Coloured by class." if groups["class"] else "Coloured by strongest dimension." if groups["dimension"] else ""
-    words = f"{chosen_words(known)} {by}".strip()
+    words = f"{_chosen_words(known)} {by}".strip()
     stills = [
         element(
             "figure",
@@ -153,19 +152,18 @@ def _map(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) 
     ]
     return element(
         "div",
-        element("p", chosen_words(known), class_="note"),
+        element("p", _chosen_words(known), class_="note"),
         element("p", run.gaps["report"], class_="notice") if "report" in run.gaps else None,
         map_data(run, layouts, shown),
         element("div", controls, element("div", class_="map-live"), class_="needs-script map-tools"),
         element("div", legends, class_="legends"),
         element("div", stills, class_="stills"),
-        _table(run, layouts),
+        _trust_table(run, layouts),
         class_="map",
     )
 
 
-def _table(run: RunRecord, layouts: Sequence[Drawn]) -> Markup:
-    """How much of the truth each layout keeps."""
+def _trust_table(run: RunRecord, layouts: Sequence[Drawn]) -> Markup:
     rows: list[list[Child]] = []
     for layout in layouts:
         is_tsne, made = layout.name.startswith("t-SNE"), run.layouts
@@ -330,8 +328,7 @@ def _coded(values: NDArray[np.integer], kind: str) -> str:
     return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode("ascii")
 
 
-def chosen_words(known: Collection) -> str:
-    """Say which samples are on the map."""
+def _chosen_words(known: Collection) -> str:
     if len(known) == known.num_samples:
         return f"All {count(len(known), 'sample')} of the run." if len(known) > 1 else "The one sample of the run."
     within = ", within each class" if len(known.labels_N) else ""
@@ -339,4 +336,4 @@ def chosen_words(known: Collection) -> str:
 
 
 FILLS = [partial(map_section, step=step) for step in range(len(SHARES))]
-SECTION = Section(62, "map", "Map", "What lies beside what?", FILLS[0], map_answer, smaller=FILLS[1:])
+SECTION = Section(62, "map", "Map", "What lies beside what?", FILLS[0], _answer, smaller=FILLS[1:])

@@ -27,10 +27,9 @@ LESS_OVERLAP = "The less the two overlap, the better pairs are told apart."
 POSITIVE, NEGATIVE = "two views of one sample", "different samples"
 
 
-def pairs_section(runs: Sequence[RunRecord]) -> Markup:
-    """Say how well pairs are told apart, and draw each run's histogram of cosines."""
+def _fill(runs: Sequence[RunRecord]) -> Markup:
     absent = absences([run for run in runs if not run.diagnosis], "diagnosis", "diagnose")
-    figures = [_cosine_figure(run, run.arrays.cosines, len(runs)) for run in runs if run.arrays.cosines is not None]
+    figures = [_cosine_figure(run, run.cosines, len(runs)) for run in runs if run.cosines is not None]
     return join(readings(runs, _pair_words), panels(figures) if figures else None, absent)
 
 
@@ -50,7 +49,6 @@ def separation(histogram: Histogram | None) -> float | None:
 
 
 def _pair_words(run: RunRecord) -> str:
-    """Say how close pairs are, how well they are told apart, what training changed, and what it does not hold for."""
     held_out = run.diagnosis.held_out if run.diagnosis else None
     parts = [_cosine_words(run), _separation_words(run), _change_words(run)]
     return " ".join(filter(None, [*parts, held_out_words(held_out) if held_out else ""]))
@@ -67,7 +65,7 @@ def _cosine_words(run: RunRecord) -> str:
 
 
 def _separation_words(run: RunRecord) -> str:
-    measured = separation(run.arrays.cosines)
+    measured = separation(run.cosines)
     if measured is None:
         return ""
     share = percent(measured)
@@ -135,11 +133,10 @@ def held_out_words(record: HeldOutRecord) -> str:
     return " ".join(words)
 
 
-def pairs_answer(run: RunRecord) -> str:
-    """How often two views are closer than two samples."""
-    measured = separation(run.arrays.cosines)
+def _answer(run: RunRecord) -> str:
+    measured = separation(run.cosines)
     chance = f"(chance: 50{NO_BREAK}%)"
     return "" if measured is None else f"Two views are closer than two samples in {percent(measured)} of draws {chance}"
 
 
-SECTION = Section(50, "pairs", "Pairs", "Does it tell same from different?", pairs_section, pairs_answer)
+SECTION = Section(50, "pairs", "Pairs", "Does it tell same from different?", _fill, _answer)

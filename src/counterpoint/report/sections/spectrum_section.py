@@ -38,12 +38,11 @@ FLOOR_WORDS = "floor: rounding"
 SHORT_NAMES = {REPRESENTATION: "representation", EMBEDDING: "embedding", UNTRAINED: "untrained"}
 
 
-def spectrum_section(runs: Sequence[RunRecord]) -> Markup:
-    """Draw each run's spectra on common axes beside its measurements."""
-    drawn = [run for run in runs if run.arrays.spectra]
-    absent = absences([run for run in runs if not run.arrays.spectra], "spectra", "diagnose")
+def _fill(runs: Sequence[RunRecord]) -> Markup:
+    drawn = [run for run in runs if run.spectra]
+    absent = absences([run for run in runs if not run.spectra], "spectra", "diagnose")
     # Powers of ten down to the floor of the arithmetic, where a spectrum reaches it; common to all runs.
-    spectra = [values for run in drawn for values in run.arrays.spectra.values() if values.size]
+    spectra = [values for run in drawn for values in run.spectra.values() if values.size]
     shown = [each for values in spectra for each in log_values(values, rounding(values))]
     y_axis, words = decade_axis("singular value of the covariance", shown), readings(runs, _rank_words)
     figures = [_figure(run, y_axis, len(runs)) for run in drawn]
@@ -53,7 +52,6 @@ def spectrum_section(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _rank_words(run: RunRecord) -> str:
-    """Say how many dimensions the embedding and the representation use, and how many they used untrained."""
     parts = [_one_rank(run, place) for place in (REPRESENTATION, EMBEDDING)]
     words = "; ".join(part for part in parts if part)
     if not words:
@@ -63,8 +61,7 @@ def _rank_words(run: RunRecord) -> str:
     return f"{words[0].upper()}{words[1:]}.{tail}{_dead_words(run)}"
 
 
-def rank_answer(run: RunRecord) -> str:
-    """Whether most, some or few of the dimensions are used, by the effective rank of the representation."""
+def _answer(run: RunRecord) -> str:
     rank, most = (run.measured(REPRESENTATION, name) for name in ("effective_rank", "rank_ceiling"))
     if rank is None or not most:
         return ""
@@ -85,12 +82,12 @@ def _dead_words(run: RunRecord) -> str:
 
 
 def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
-    spectra = run.arrays.spectra
+    spectra = run.spectra
     lines = [_line(run, place, values, num_runs) for place, values in spectra.items() if values.size]
     floors = [floor_reference(values, rounding(values)) for values in spectra.values()]
     # Of several lines that reach a floor of their own one is named; they lie close to each other.
     references = [floor for floor in floors if floor is not None][:1]
-    band = None if run.arrays.band is None else spectrum_band(run.arrays.band, y_axis)
+    band = None if run.band is None else spectrum_band(run.band, y_axis)
     words = ChartText(f"Spectra of {run.name}", _rank_words(run) or "Singular values in descending order.")
     # Each run has its own index axis, as widths may differ; 2: a single value needs a range, too.
     longest = max((len(values) for values in spectra.values()), default=2)
@@ -144,7 +141,7 @@ def _line(run: RunRecord, place: str, values: NDArray[np.float64], num_runs: int
 
 
 def _table(run: RunRecord, num_runs: int) -> Markup:
-    spectra = run.arrays.spectra
+    spectra = run.spectra
     chosen = evenly_chosen(max(map(len, spectra.values())), max_rows(num_runs))
     head = ["index", *(SHORT_NAMES[place] for place in spectra)]
     rows = [
@@ -178,10 +175,9 @@ def _measurements(runs: Sequence[RunRecord]) -> Markup | None:
 
 
 def _cell(run: RunRecord, place: str, metric: Metric) -> str:
-    """A figure, and the value to compare it with."""
     value, reference = run.measured(place, metric.name), run.measured(place, metric.reference)
     beside = "" if reference is None else f" of {figure_of(metric.unit, reference)}"
     return "–" if value is None else figure_of(metric.unit, value) + beside
 
 
-SECTION = Section(40, "spectra", "Spectra", "How many dimensions does it use?", spectrum_section, rank_answer)
+SECTION = Section(40, "spectra", "Spectra", "How many dimensions does it use?", _fill, _answer)

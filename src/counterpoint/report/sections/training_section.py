@@ -28,8 +28,7 @@ AT_CHANCE = 0.02  # share of the way from chance to the floor below which nothin
 STILL_FALLING = 0.02  # share of the whole fall that the last tenth of the epochs must add
 
 
-def training_section(runs: Sequence[RunRecord]) -> Markup:
-    """Draw each run's loss."""
+def _fill(runs: Sequence[RunRecord]) -> Markup:
     trained = [run for run in runs if any(epoch.loss is not None for epoch in run.epochs)]
     untrained = absences([run for run in runs if run not in trained], "losses", "resume")
     if not trained:
@@ -51,7 +50,6 @@ def loss_reading(run: RunRecord) -> str:
 
 
 def _way_words(last: EpochRecord) -> str:
-    """Place the last loss between chance and floor."""
     if last.loss is None or last.chance is None:
         return ""
     if last.floor is None or last.chance <= last.floor:
@@ -72,7 +70,6 @@ def _way(last: EpochRecord) -> float | None:
 
 
 def _trend_words(losses: Sequence[float]) -> str:
-    """Say whether the last tenth of the epochs still lowered the loss."""
     tenth = len(losses) // 10
     # Fewer than 10 epochs show no trend, and a loss that rose does not level off.
     if tenth < 1 or losses[0] <= losses[-1]:
@@ -85,7 +82,6 @@ def _trend_words(losses: Sequence[float]) -> str:
 
 
 def _shared_axis(runs: Sequence[RunRecord]) -> Axis | None:
-    """One loss axis for all runs when their chance levels agree; different losses keep their own."""
     # Chance follows from the loss and the number of negatives: where it differs, losses do not compare.
     levels = [run.epochs[-1].chance for run in runs]
     known = [level for level in levels if level is not None]
@@ -107,14 +103,11 @@ def _loss_figure(run: RunRecord, shared: Axis | None, num_runs: int) -> Markup:
     line = Line("loss", positions, [epoch.loss for epoch in rows], style)
     words = ChartText(f"Loss of {run.name} by epoch", loss_reading(run))
     x_axis = linear_axis("epoch", positions, num_ticks=6, is_whole=True)
-    draw = line_drawing(words, (x_axis, axis), [line], _references(rows[-1]))
+    levels = (("chance", rows[-1].chance, False), ("floor", rows[-1].floor, True))
+    references = [Reference(f"{name} {number(at)}", at, is_below) for name, at, is_below in levels if at is not None]
+    draw = line_drawing(words, (x_axis, axis), [line], references)
     title = run_tag(run) if num_runs > 1 else ""
     return figure(title, "", draw, panel_width(num_runs), _loss_table(run, num_runs))
-
-
-def _references(last: EpochRecord) -> list[Reference]:
-    levels = (("chance", last.chance, False), ("floor", last.floor, True))
-    return [Reference(f"{name} {number(at)}", at, is_below) for name, at, is_below in levels if at is not None]
 
 
 def _loss_table(run: RunRecord, num_runs: int) -> Markup:
@@ -127,8 +120,7 @@ def _loss_table(run: RunRecord, num_runs: int) -> Markup:
     return data_table(f"Loss of {run.name}", ["epoch", "loss", "chance", "floor", "learning rate"], cells, positions)
 
 
-def loss_answer(run: RunRecord) -> str:
-    """How far the loss came."""
+def _answer(run: RunRecord) -> str:
     last = next((epoch for epoch in reversed(run.epochs) if epoch.loss is not None), None)
     if last is None:
         return ""
@@ -142,4 +134,4 @@ def _is_at_chance(run: RunRecord) -> bool:
     return share is not None and share < AT_CHANCE
 
 
-SECTION = Section(30, "training", "Training", "Did it learn?", training_section, loss_answer, _is_at_chance)
+SECTION = Section(30, "training", "Training", "Did it learn?", _fill, _answer, _is_at_chance)

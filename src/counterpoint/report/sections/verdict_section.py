@@ -6,11 +6,11 @@ from functools import partial
 import numpy as np
 
 from counterpoint.core.run_records import EvaluationRow
-from counterpoint.diagnostics.finding import Finding
+from counterpoint.diagnostics.finding import LEVELS, Finding
 from counterpoint.diagnostics.gain import CLASSIFIERS, LEARNED, gains
 from counterpoint.evaluation.map_samples import NOBODY, Collection
 from counterpoint.report.charts.chart_frame import evenly_chosen
-from counterpoint.report.charts.figures import LEVELS, badge, columns, data_table, missing, run_tag, run_title
+from counterpoint.report.charts.figures import badge, columns, data_table, missing, run_tag, run_title
 from counterpoint.report.markup import Child, Markup, element, join, prose
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, drawn_sheets, pictures_of
 from counterpoint.report.run_record import RunRecord
@@ -26,31 +26,25 @@ UNFINISHED = {
 }
 
 
-def neighbour_rows(run: RunRecord, shown: PicturePlaces | None, num_queries: int) -> Markup | None:
-    """Show samples beside their neighbours: as pictures, or by name and class where there are none.
-
-    Args:
-        run: that the page is about.
-        shown: its pictures.
-        num_queries: how many samples.
-    """
+def _neighbour_rows(run: RunRecord, shown: PicturePlaces | None, num_queries: int) -> Markup | None:
+    """Show samples beside their neighbours: as pictures, or by name and class where there are none."""
     known = run.collection
     if known is None or len(known) < 2:
         return None
-    items = [_row(known, query, shown) for query in chosen_queries(known, num_queries)]
+    items = [_row(known, query, shown) for query in _chosen_queries(known, num_queries)]
     caption = element("figcaption", element("strong", "What lies nearest"), " ", _words(known, shown is not None))
     look = "nearest" if shown else "nearest in-words"
     return element("figure", caption, element("ol", items, class_=look))
 
 
-def chosen_queries(known: Collection, number: int) -> list[int]:
+def _chosen_queries(known: Collection, number: int) -> list[int]:
     """Samples by a rule that looks at no result: evenly spaced in the order of their classes."""
     order_N = np.argsort(known.labels_N, kind="stable") if len(known.labels_N) else np.arange(len(known))
     inner = evenly_chosen(len(order_N), number + 2)[1:-1]
     return [int(order_N[at]) for at in inner or range(len(order_N))][:number]
 
 
-def same_class_words(known: Collection) -> str:
+def _same_class_words(known: Collection) -> str:
     """How many of the nearest have the class of their sample, beside chance, in a few words; empty without labels."""
     labels_N = known.labels_N
     if not (labels_N >= 0).any():
@@ -68,7 +62,7 @@ def same_class_words(known: Collection) -> str:
 
 def _words(known: Collection, has_pictures: bool) -> Markup:
     number = count(known.neighbours_NM.shape[1], "nearest other", "nearest others")
-    words = same_class_words(known)
+    words = _same_class_words(known)
     how = element("span", f"Each sample with its {number} in the embedding. ", class_="how")
     marks = "Dashed: of another class." if words and has_pictures else ""
     return element("span", f"{words}. " if words else None, how, marks, class_="of-what")
@@ -106,18 +100,12 @@ def _named(known: Collection, at: int) -> str:
     return f"{known.names[at]} ({its_class})" if its_class else known.names[at]
 
 
-def verdict_section(runs: Sequence[RunRecord], step: int) -> Markup:
-    """State each run's verdict and figures beside its baselines, the worst finding, and what lies nearest to what.
-
-    Args:
-        runs: of the page.
-        step: how often the page was shrunk.
-    """
+def _fill(runs: Sequence[RunRecord], step: int) -> Markup:
     pictures = pictures_of(runs, step)
     verdicts = columns([_verdict(run, len(runs)) for run in runs])
     figures = join(side_by_side(runs), columns([_worst(run) for run in runs])) if len(runs) > 1 else None
     # So many in all that the first screen holds them.
-    rows = [neighbour_rows(run, pictures.get(run.order), max(1, NUM_QUERIES // len(runs))) for run in runs]
+    rows = [_neighbour_rows(run, pictures.get(run.order), max(1, NUM_QUERIES // len(runs))) for run in runs]
     near = columns([[run_title(run, len(runs)), row] for run, row in zip(runs, rows, strict=True) if row])
     return join(drawn_sheets(pictures, step), verdicts, figures, near if any(rows) else None)
 
@@ -129,7 +117,7 @@ def finding_anchor(run: RunRecord, place: int) -> str:
 
 def by_severity(findings: Sequence[Finding]) -> list[tuple[int, Finding]]:
     """Order findings worst first, each with its place in the file."""
-    return sorted(enumerate(findings), key=lambda item: LEVELS.index(item[1].level))
+    return sorted(enumerate(findings), key=lambda item: -LEVELS.index(item[1].level))
 
 
 def _verdict(run: RunRecord, num_runs: int) -> Markup:
@@ -148,7 +136,7 @@ def _judgement(run: RunRecord) -> Markup:
     fault = None if level == "good" else badge(level)  # that no fault was found does not make features good
     words = element("p", fault, " ", prose(run.diagnosis.verdict, run.path), class_="lede")
     limits = element("p", run.diagnosis.limits, class_="of-what") if run.diagnosis.limits else None
-    return join(element("p", plain_answer(run), class_="word"), words, limits)
+    return join(element("p", _plain_answer(run), class_="word"), words, limits)
 
 
 def _worst(run: RunRecord) -> Markup | None:
@@ -181,8 +169,7 @@ def _unfinished(run: RunRecord) -> Markup | None:
     return element("p", f"{status}: {done} so far. What follows describes an unfinished encoder.", class_="notice")
 
 
-def plain_answer(run: RunRecord) -> str:
-    """The answer in a few words."""
+def _plain_answer(run: RunRecord) -> str:
     found = gains(run.evaluation.rows if run.evaluation else ())
     judged = [gain for gain in found if gain.difference is not None]
     if not judged:
@@ -207,7 +194,7 @@ def standing(run: RunRecord) -> Markup | None:
     rows: list[list[Child]] = [[element("strong", "learned"), *(_cell(learned[each], "bar own") for each in known)]]
     rows += [[name, *(_cell(found[each].get(name), "bar") for each in known)] for name in names]
     if (chance := chance_of(run)) is not None:
-        rows.append(["chance", *([_share(chance, "bar")] * len(known))])
+        rows.append(["chance", *([_share_bar(chance, "bar")] * len(known))])
     head = ["accuracy", *(metric_of(each).short for each in known)]
     return element("div", data_table("Accuracy beside references that need no training", head, rows), class_="standing")
 
@@ -216,11 +203,10 @@ def _cell(row: EvaluationRow | None, look: str) -> Child:
     if row is None or row.figure is None:
         return "–"
     ends = interval(row.low, row.high) if "own" in look else ""
-    return join(_share(row.figure, look), element("span", ends, class_="of-what") if ends else None)
+    return join(_share_bar(row.figure, look), element("span", ends, class_="of-what") if ends else None)
 
 
-def _share(share: float, look: str) -> Markup:
-    """A share as a number and a bar."""
+def _share_bar(share: float, look: str) -> Markup:
     words = percent(share)
     bar = element("rect", class_=look, width=100 * min(max(share, 0.0), 1.0), height=6)
     track = element("rect", class_="track", width=100, height=6)
@@ -229,5 +215,5 @@ def _share(share: float, look: str) -> Markup:
     return join(element("b", words), element("svg", described, track, bar, class_="share", role="img", **box))
 
 
-FILLS = [partial(verdict_section, step=step) for step in range(len(SHARES))]
+FILLS = [partial(_fill, step=step) for step in range(len(SHARES))]
 SECTION = Section(10, "verdict", "Verdict", "Is it good?", FILLS[0], smaller=FILLS[1:])
