@@ -34,11 +34,15 @@ def embedded(embedding: np.ndarray) -> dict[str, Any]:
     return {"features": features, "is_nonnegative": bool((z_ND >= 0).all()), "threshold": THRESHOLD}
 
 
-def keep_samples(path: Path, known: Collection) -> None:
-    """Put samples into a run folder, sealed as ``diagnose`` seals them."""
+def keep_samples(path: Path, known: Collection) -> RunFolder:
+    """Put samples into a run folder, which may be new, sealed as ``diagnose`` seals them."""
     folder = RunFolder(path)
+    if not folder.findings.exists():
+        path.mkdir(exist_ok=True)
+        write_json(folder.findings, {})
     write_collection(folder, known)
     values = json.loads(folder.findings.read_text(encoding="utf-8"))
     was_sealed = values.pop("sha256", None) is not None
     values["collection"] = {"sha256": sha256_of(folder.collection)}
     (write_sealed if was_sealed else write_json)(folder.findings, values)
+    return folder

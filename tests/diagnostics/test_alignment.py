@@ -1,4 +1,4 @@
-"""Alignment, uniformity and the histogram of cosines: closed forms and brute force."""
+"""Alignment, uniformity, cosines and colours of views: by loops, and what a shortcut looks like."""
 
 # N samples, D features
 
@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,20 +15,20 @@ from torch import Tensor
 
 from counterpoint.diagnostics import alignment as module
 from counterpoint.diagnostics.alignment import (
+    CLOSE,
     NUM_BINS,
     alignment,
+    colour_statistics,
     cosine_histogram,
+    followed,
     identified,
     mean_cosine,
+    shortcut,
     uniformity,
 )
+from draws import draw
 from oracles import feature_measures as oracle
 from oracles.number_checks import assert_numbers
-
-
-def draw(n: int, d: int, seed: int) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
 
 shapes = given(n=st.integers(2, 7), d=st.integers(1, 5), seed=st.integers(0, 99))
 
@@ -40,14 +41,6 @@ def test_alignment_is_the_mean_squared_distance(n: int, d: int, seed: int) -> No
     assert_numbers([1.0, alignment(z0, 5.0 * z0)], [1.0, 0.0])  # directions only
 
 
-def test_known_alignments() -> None:
-    basis = torch.eye(3)
-    assert alignment(basis, basis) == 0.0
-    assert_numbers(alignment(basis, -basis), 4.0)
-    assert_numbers(alignment(basis, basis.roll(1, 0)), 2.0)
-    assert_numbers(alignment(basis[:1], torch.zeros(1, 3)), 1.0)  # a silent view has no direction
-
-
 @shapes
 @settings(max_examples=30)
 def test_uniformity_is_the_log_of_the_mean_potential(n: int, d: int, seed: int) -> None:
@@ -55,25 +48,12 @@ def test_uniformity_is_the_log_of_the_mean_potential(n: int, d: int, seed: int) 
     assert_numbers([1.0, uniformity(z)], [1.0, oracle.uniformity(z.numpy())])
 
 
-def test_known_uniformities() -> None:
-    """Every pair of basis vectors is at squared distance 2, of simplex corners at 2n / (n - 1)."""
-    assert_numbers(uniformity(torch.eye(5)), -4.0)
-    assert_numbers(uniformity(torch.eye(4) - 0.25), -2 * 8 / 3)
-    assert_numbers([1.0, uniformity(torch.ones(4, 3))], [1.0, 0.0])
-    assert_numbers(uniformity(torch.tensor([[1.0], [1.0], [-1.0]])), math.log((1 + 2 * math.exp(-8)) / 3))
-
-
-def test_samples_that_are_all_silent_coincide() -> None:
+def test_samples_without_a_direction_coincide() -> None:
     """A dead embedding must not look spread out: all samples are the zero vector."""
+    assert_numbers(alignment(torch.ones(1, 3), torch.zeros(1, 3)), 1.0)
     assert_numbers([1.0, uniformity(torch.zeros(4, 3))], [1.0, 0.0])
     half_silent = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])  # squared distances 1, 1 and 0
     assert_numbers(uniformity(half_silent), math.log((2 * math.exp(-2) + 1) / 3))
-
-
-def test_directions_spread_evenly_are_near_the_stated_value() -> None:
-    """About -4 + 8 / d for many dimensions."""
-    z = draw(300, 40, seed=1)
-    assert abs(uniformity(z) - (-4 + 8 / 40)) < 0.02
 
 
 def test_pairs_are_counted_among_evenly_spaced_samples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,18 +95,6 @@ def test_views_of_other_shapes_are_refused(measure: Callable[[Tensor, Tensor], o
         measure(torch.ones(3, 2), torch.ones(2, 2))
 
 
-@pytest.mark.parametrize("measure", [alignment, cosine_histogram])
-def test_views_that_are_not_finite_are_named(measure: Callable[[Tensor, Tensor], object]) -> None:
-    bad = torch.tensor([[1.0], [math.nan]])
-    with pytest.raises(ValueError, match=r"z1 must be finite, but row 1"):
-        measure(torch.ones(2, 1), bad)
-
-
-def test_uniformity_of_one_sample_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"z must have at least 2 rows, got 1"):
-        uniformity(torch.ones(1, 3))
-
-
 def test_samples_are_identified_as_far_as_views_leave_directions_alone() -> None:
     """Scale, shift and turn change nothing; noise, few directions and collapse do."""
     z = draw(60, 40, 0)
@@ -142,3 +110,42 @@ def test_samples_are_identified_as_far_as_views_leave_directions_alone() -> None
     assert identified(*(torch.ones(60, 40) for _ in range(3))) == 1 / 60
     with pytest.raises(ValueError, match="same shape"):
         identified(z, z[:30], z[:30])
+
+
+# --- colours of views
+
+
+def test_statistics_are_mean_and_deviation_of_each_channel() -> None:
+    pictures = draw(5, 3 * 4 * 6).reshape(5, 3, 4, 6)
+    found = colour_statistics(pictures).numpy()
+    for place, picture in enumerate(pictures.numpy()):
+        expected = [*(channel.mean() for channel in picture), *(channel.std() for channel in picture)]
+        assert found[place] == pytest.approx(expected)
+
+
+def test_the_share_that_follows_is_that_of_the_loops() -> None:
+    x, z = draw(60, 3), draw(60, 8, seed=1)
+    unit = z.numpy() / np.linalg.norm(z.numpy(), axis=1, keepdims=True)
+    hits = 0
+    for i in range(60):
+        others = [j for j in range(60) if j != i]
+        closest = max(others, key=lambda j: unit[i] @ unit[j])
+        by_colour = sorted(others, key=lambda j: float(np.linalg.norm(x[i].numpy() - x[j].numpy())))
+        hits += closest in by_colour[: round(CLOSE * 59)]
+    assert followed(x, z) == hits / 60
+
+
+def test_an_embedding_of_colours_follows_them_and_any_other_does_not() -> None:
+    colours = draw(1000, 6)
+    same = shortcut((colours, colours + 0.01 * draw(1000, 6, seed=1)), torch.tanh(colours @ draw(6, 32, seed=2)))
+    assert same.overlap == pytest.approx(1.0, abs=1e-3)
+    assert same.followed is not None
+    assert same.followed > 0.8
+    other = shortcut((colours, draw(1000, 6, seed=3)), draw(1000, 32, seed=4))
+    assert other.overlap == pytest.approx(0.5, abs=0.05)
+    assert other.followed == pytest.approx(CLOSE, abs=0.03)
+
+
+def test_pictures_without_colours_tell_nothing() -> None:
+    grey = colour_statistics(torch.full((50, 3, 4, 4), 0.5))
+    assert shortcut((grey, grey), draw(50, 8)).overlap == 0.5

@@ -18,13 +18,10 @@ from counterpoint.diagnostics.crowding import (
     spread,
 )
 from counterpoint.diagnostics.spectra import covariance_spectrum
+from draws import draw
 from oracles import feature_measures as oracle
 from oracles import pair_oracle
 from oracles.number_checks import assert_numbers
-
-
-def draw(n: int, width: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def duplicates(z: Tensor) -> float:
@@ -80,11 +77,6 @@ def test_lines_circles_copies_and_single_pairs_are_no_clumps() -> None:
     assert clump_share(torch.ones(50, 4)) == clump_share(torch.zeros(50, 4)) == 0.0
 
 
-def star(num_spokes: int) -> Tensor:
-    """Orthogonal samples, and one that is equally close to all of them."""
-    return torch.cat([torch.ones(1, num_spokes), torch.eye(num_spokes)]).double()
-
-
 @given(n=st.integers(2, 14), width=st.integers(1, 4), k=st.integers(1, 12), seed=st.integers(0, 99))
 @settings(max_examples=60)
 def test_counts_are_those_of_the_loops(n: int, width: int, k: int, seed: int) -> None:
@@ -96,7 +88,8 @@ def test_counts_are_those_of_the_loops(n: int, width: int, k: int, seed: int) ->
 
 @pytest.mark.parametrize("num_spokes", [3, 20, 400])
 def test_one_hub_is_near_to_all(num_spokes: int) -> None:
-    count = neighbour_counts(star(num_spokes), k=1)
+    star = torch.cat([torch.ones(1, num_spokes), torch.eye(num_spokes)]).double()  # the first is as close to each
+    count = neighbour_counts(star, k=1)
     assert float(count[0]) == num_spokes
     assert largest_hub(count) == 1.0
 

@@ -290,7 +290,6 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ),
     ("gain", evidence(votes=votes(accuracy(0.70))), "warning", "no, worse by kNN (70.0% against 80.0%)"),
     ("gain", evidence(votes=votes(accuracy(0.81))), "note", "not told apart by kNN (81.0% against"),
-    ("gain", evidence(votes=votes(accuracy(0.79))), "note", "not told apart by kNN (79.0% against"),
     ("dead-dimensions", embedding(dead_dims=3), "note", "3 of 64"),
     ("dead-dimensions", embedding(dead_dims=40), "warning", "40 of 64"),
     ("sparse-code", sparse_code(dead_dims=12), "note", "18.8% of 64 units"),
@@ -361,9 +360,11 @@ def test_a_sparse_code_whose_units_are_in_use_is_fine_and_says_both_figures_once
 
 
 @pytest.mark.parametrize(("name", "faulty", "level", "words"), FAULTS, ids=[f"{f[0]}-{f[2]}-{f[3]}" for f in FAULTS])
-def test_each_fault_is_found_and_said(name: str, faulty: Evidence, level: Level, words: str) -> None:
-    finding = next(finding for finding in find(faulty) if finding.name == name)
-    assert finding.level == level
+def test_each_fault_is_found_and_said_and_leaves_other_checks_alone(
+    name: str, faulty: Evidence, level: Level, words: str
+) -> None:
+    (finding,) = (finding for finding in find(faulty) if finding.level != "good")
+    assert (finding.name, finding.level) == (name, level)
     assert words in finding.title
     assert finding.remedy
 
@@ -396,11 +397,6 @@ def test_healthy_evidence_is_found_healthy() -> None:
     found = levels(evidence())
     assert set(found.values()) == {"good"}
     assert set(found) == set(CATALOGUE) - SILENT
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=[f"{f[0]}-{f[2]}-{f[3]}" for f in FAULTS])
-def test_a_fault_leaves_unrelated_checks_alone(fault: tuple[str, Evidence, Level, str]) -> None:
-    assert {name for name, level in levels(fault[1]).items() if level != "good"} == {fault[0]}
 
 
 @pytest.mark.parametrize(
@@ -572,12 +568,6 @@ def test_a_gain_is_judged_in_pairs_where_intervals_overlap() -> None:
     assert "p < 0.001 (exact McNemar test)" in finding.text
 
 
-def test_a_gain_without_known_queries_is_not_judged() -> None:
-    """Records of earlier versions: intervals that do not overlap are no reason to speak."""
-    old = accuracy(0.9).model_copy(update={"hits": None})
-    assert "gain" not in levels(evidence(votes=votes(old)))
-
-
 def test_the_loss_is_read_as_a_share_of_the_way_to_its_floor() -> None:
     """(6 - 3) / (6 - 1) = 60 %."""
     (finding,) = (f for f in find(evidence(loss=3.0, chance=6.0, floor=1.0)) if f.name == "loss-at-chance")
@@ -662,7 +652,6 @@ def test_the_worst_comes_first_and_otherwise_the_catalogues_order_holds() -> Non
     ("found", "level", "sentence"),
     [
         ((), "good", "No fault found."),
-        ((finding("good"),), "good", "No fault found."),
         ((ABOVE_CHANCE,), "good", "No fault found."),
         ((BETTER,), "good", "Healthy: no fault found."),
         ((finding("note"), finding("good")), "note", "No fault found, with notes."),
@@ -750,18 +739,3 @@ def test_every_figure_of_every_finding_is_finite_and_every_sentence_ends() -> No
             assert each.text.endswith(".")
             assert len(each.text) <= MAX_CHARACTERS  # a page would cut it
             assert not each.title.endswith(".")
-
-
-@pytest.mark.parametrize("num_samples", [300, 2000])
-@pytest.mark.parametrize("floor", [0.0, 1e-3, 1e-5, 1e-7])
-@pytest.mark.parametrize("rank", [98, 64, 40])
-@pytest.mark.sampled(3)
-def test_features_of_a_lower_rank_are_called_collapsed_on_any_floor(rank: int, floor: float, num_samples: int) -> None:
-    """Mixed at random, so that the last directions alive are far weaker than the first."""
-    draws = torch.Generator().manual_seed(0)
-    signal, mixing = torch.randn(num_samples, rank, generator=draws), torch.randn(rank, 128, generator=draws)
-    z = signal @ mixing / rank**0.5 + floor * torch.randn(num_samples, 128, generator=draws)
-    first = find(Evidence({EMBEDDING: measure_place(z).figures}))[0]
-    assert first.name == "dimensional-collapse"
-    assert first.title.endswith("have vanished: dimensional collapse")
-    assert first.level in ("warning", "severe")

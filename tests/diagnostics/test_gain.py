@@ -56,8 +56,10 @@ def test_what_is_better_than_pixels_and_not_than_the_untrained_encoder_is_no_gai
 
 
 def test_without_known_queries_no_gain_is_claimed() -> None:
+    """Records of earlier versions: intervals that do not overlap are no reason to speak."""
     old = knn(900).model_copy(update={"hits": None})
     assert "not kept which queries were right" in answer((old, PIXELS))
+    assert check_gain(Evidence({}, votes=(old, PIXELS))) is None
 
 
 def test_the_queries_that_are_needed_tell_the_difference_as_often_as_is_said() -> None:

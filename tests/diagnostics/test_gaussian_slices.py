@@ -16,12 +16,9 @@ from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import CATALOGUE
 from counterpoint.diagnostics.gaussian_slices import GaussianSlices, critical_value, gaussian_slices
 from counterpoint.diagnostics.measure import measure_place
+from draws import draw_single as draw
 
 CHECK = "gaussian-slices"
-
-
-def draw(n: int = 1000, width: int = 32, seed: int = 0) -> Tensor:
-    return torch.randn(n, width, generator=torch.Generator().manual_seed(seed))
 
 
 def on_sphere(z: Tensor) -> Tensor:
@@ -65,11 +62,11 @@ def test_gaussian_and_spherical_features_are_seldom_beyond_it(shape: str, width:
 
 
 def test_what_departs_is_told_with_its_kind_and_the_samples_at_its_ends() -> None:
-    rogue = draw()
+    rogue = draw(width=32)
     rogue[:, 5] = 4 * rogue[:, 5].sign() + rogue[:, 5]
-    tails = draw()
+    tails = draw(width=32)
     tails[:, 5] = tails[:, 5] ** 3
-    groups = draw() + 8 * (torch.arange(1000) < 200)[:, None] * on_sphere(draw(1, 32, 9))
+    groups = draw(width=32) + 8 * (torch.arange(1000) < 200)[:, None] * on_sphere(draw(1, 32, 9))
     kinds = {"dimension 5 falls into groups": rogue, "dimension 5 has heavy tails": tails, "a direction falls": groups}
     for words, z in kinds.items():
         finding = judged(z, "loss")
@@ -84,7 +81,7 @@ def test_what_departs_is_told_with_its_kind_and_the_samples_at_its_ends() -> Non
 
 
 def test_it_warns_only_where_the_loss_or_theory_wants_a_gaussian() -> None:
-    z = draw()
+    z = draw(width=32)
     z[:, 5] = 4 * z[:, 5].sign() + z[:, 5]
     expected = {"loss": "warning", "theory": "warning", "": "note"}
     for by, level in expected.items():
@@ -94,12 +91,12 @@ def test_it_warns_only_where_the_loss_or_theory_wants_a_gaussian() -> None:
         evidence = evidence_of(z, by)
         assert CATALOGUE[CHECK](replace(evidence, is_supervised=True)) is None
         assert CATALOGUE[CHECK](replace(evidence, is_nonnegative=True)) is None
-    classes = draw() + 2 * draw(10, 32, 1)[torch.arange(1000) % 10]
+    classes = draw(width=32) + 2 * draw(10, 32, 1)[torch.arange(1000) % 10]
     assert judged(classes, "") is None
     by_theory = judged(classes)
     assert by_theory is not None
     assert by_theory.level in ("good", "note")
-    fine = judged(draw())
+    fine = judged(draw(width=32))
     assert fine is not None
     assert fine.level == "good"
 
@@ -107,7 +104,7 @@ def test_it_warns_only_where_the_loss_or_theory_wants_a_gaussian() -> None:
 @pytest.mark.parametrize(
     "z",
     [
-        draw(5),
+        draw(5, 32),
         torch.ones(500, 8),
         torch.ones(500, 1),
         draw(4, 8).repeat(200, 1),

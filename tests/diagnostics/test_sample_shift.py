@@ -18,13 +18,10 @@ from counterpoint.data.order import split_source
 from counterpoint.diagnostics.evidence import ToldApart
 from counterpoint.diagnostics.label_agreement import left_out_fit
 from counterpoint.diagnostics.sample_shift import altered_input, matched_parts, picture_moments, told_apart
+from draws import draw_single as draw
 
 Pictures = NDArray[np.uint8]
 LABELS = np.arange(240) % 3
-
-
-def draw(n: int, width: int, seed: int) -> Tensor:
-    return torch.randn(n, width, generator=torch.Generator().manual_seed(seed))
 
 
 def told(first: Tensor, second: Tensor, labels: Tensor | None = None) -> ToldApart:

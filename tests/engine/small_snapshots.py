@@ -19,25 +19,15 @@ OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {
 }
 
 
-def network(seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Conv2d(1, 3, 2).to(memory_format=torch.channels_last), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(27, 4)
-    )
-
-
-def advance(module: nn.Module, optimizer: Optimizer, num_steps: int, *, seed: int = 1) -> None:
-    generator = torch.Generator().manual_seed(seed)
+def trained(name: str = "adamw", num_steps: int = 3) -> tuple[nn.Module, Optimizer]:
+    torch.manual_seed(0)
+    first = nn.Conv2d(1, 3, 2).to(memory_format=torch.channels_last)
+    module = nn.Sequential(first, nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(27, 4))
+    optimizer, generator = OPTIMIZERS[name](module), torch.Generator().manual_seed(1)
     for _ in range(num_steps):
         optimizer.zero_grad()
         module(torch.randn(6, 1, 4, 4, generator=generator)).square().mean().backward()
         optimizer.step()
-
-
-def trained(name: str = "adamw", num_steps: int = 3) -> tuple[nn.Module, Optimizer]:
-    module = network(0)
-    optimizer = OPTIMIZERS[name](module)
-    advance(module, optimizer, num_steps)
     return module, optimizer
 
 

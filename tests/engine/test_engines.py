@@ -7,10 +7,13 @@ import torch
 from engine_methods import N, SmallMethod, build_method, optimizer_of, placement, views
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
 
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import TrainingError
+from counterpoint.core.settings import OptimSettings
 from counterpoint.engine.engine import Engine, FullState
+from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.sharding import CAN_SHARD
 from counterpoint.nn.synced_norm import replace_norms, with_synced_norm
 from rank_processes import RankResult, Result, run_on_ranks
@@ -18,6 +21,7 @@ from tolerances import assert_close
 
 NUM_STEPS = 4
 SHARDS = {"ddp": False, "fsdp": True}
+RULES = ("adamw", "adam", "sgd", "lars")
 needs_shards = pytest.mark.skipif(not CAN_SHARD, reason="this torch shards no weights on the CPU (2.7 does)")
 NAMES = ["ddp", pytest.param("fsdp", marks=needs_shards)]
 CLIP = 0.8  # some of the steps' gradients are longer, some shorter
@@ -35,16 +39,16 @@ def step_of(engine: Engine, method: SmallMethod, module: nn.Module, step: int) -
     return float(loss.detach()), update.gradient_norm
 
 
-def trained(name: str, *, dtype: torch.dtype = torch.float64, norm: type[nn.Module] | None = None) -> Result:
+def trained(name: str, *, norm: type[nn.Module] | None = None, rule: str | None = None) -> Result:
     """Weights, optimiser state, losses and lengths of gradients after some steps; in the middle another engine."""
     losses: list[float] = []
     norms: list[float] = []
     state: FullState | None = None
     for half in range(2):
         engine = Engine(placement(), shards=SHARDS[name])
-        method = build_method(dtype, norm)
+        method = build_method(norm=norm)
         with_synced_norm(method)
-        optimizer = optimizer_of(method)
+        optimizer = optimizer_of(method) if rule is None else by_rule(method, rule, is_sharded=SHARDS[name])
         module = engine.setup(method, optimizer)
         if state is not None:
             engine.load_state(state)
@@ -59,6 +63,12 @@ def trained(name: str, *, dtype: torch.dtype = torch.float64, norm: type[nn.Modu
         "losses": torch.tensor(losses, dtype=torch.float64),
         "norms": torch.tensor(norms, dtype=torch.float64),
     }
+
+
+def by_rule(method: nn.Module, rule: str, *, is_sharded: bool) -> Optimizer:
+    """The optimiser of a run with these settings."""
+    settings = OptimSettings(name=rule, learning_rate=0.05, weight_decay=0.1)  # pyright: ignore[reportArgumentType]
+    return build_optimizer(method, settings, is_sharded=is_sharded)
 
 
 def as_tensors(state: FullState) -> dict[str, Tensor]:
@@ -220,6 +230,22 @@ def test_four_ranks_are_one_process(tmp_path: Path) -> None:
     for result in run_on_ranks(four_ranks, 4, tmp_path):
         assert_same(result.tensors, expected)
         assert_same({key.removeprefix("fsdp "): value for key, value in result.tensors.items()}, expected)
+
+
+def every_rule() -> Result:
+    return {f"{rule}/{key}": value for rule in RULES for key, value in trained("fsdp", rule=rule).items()}
+
+
+@needs_shards
+@pytest.mark.thorough
+def test_every_rule_on_shards_is_that_of_one_process(tmp_path: Path) -> None:
+    first, second = run_on_ranks(every_rule, 2, tmp_path)
+    same = [torch.equal(second.tensors[key], value) for key, value in first.tensors.items() if "losses" not in key]
+    assert all(same)
+    for rule in RULES:
+        expected = {key: torch.as_tensor(value) for key, value in trained("ddp", rule=rule).items()}  # pyright: ignore
+        del expected["losses"]  # each rank has those of its samples
+        assert_same(of(first, rule), expected)
 
 
 # --- what setup does

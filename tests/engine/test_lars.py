@@ -1,6 +1,5 @@
 """LARS against the paper's formula in loops, a peer, and what must hold for any layer."""
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -100,21 +99,6 @@ def test_all_layers_at_once_and_one_by_one_are_bitwise_the_same(
     for i, weight in enumerate(alone):
         train(LARS([weight], lr=0.1, momentum=0.9, weight_decay=0.1), [weight], [[step[i]] for step in gradients])
     assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
-
-
-def test_its_whole_state_is_the_momentum_and_resuming_is_bitwise_exact() -> None:
-    weights, gradients = draw(SHAPES, 6, seed=7)
-    own = parameters(weights)
-    optimizer = LARS(own, lr=0.1, momentum=0.9, weight_decay=0.1)
-    train(optimizer, own, gradients[:3])
-    state = optimizer.state_dict()
-    assert [set(entries) for entries in state["state"].values()] == [{"momentum_buffer"}] * len(SHAPES)
-    resumed = parameters([w.detach() for w in own])
-    other = LARS(resumed, lr=9.0)
-    other.load_state_dict(copy.deepcopy(state))
-    train(optimizer, own, gradients[3:])
-    train(other, resumed, gradients[3:])
-    assert all(torch.equal(a, b) for a, b in zip(own, resumed, strict=True))
 
 
 @pytest.mark.parametrize(

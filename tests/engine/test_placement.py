@@ -1,11 +1,16 @@
-"""Where a run is computed: what auto becomes, what is refused, and who this process is."""
+"""Where a run is computed, who this process is, and what one rank does for all: it succeeds or fails on each."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
-from counterpoint.core.errors import UsageError
+from counterpoint.core.dist import rank
+from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.ranks import Ranks
-from counterpoint.engine.placement import place
+from counterpoint.engine.placement import on_all_ranks, on_first_rank, place
+from rank_processes import Result, run_on_ranks
 
 FOUR_HERE = {
     "RANK": "5",
@@ -80,3 +85,56 @@ def test_ranks_come_from_the_environment_of_the_process(monkeypatch: pytest.Monk
     for name, value in FOUR_HERE.items():
         monkeypatch.setenv(name, value)
     assert place("cpu", "fp32").world_size == 8
+
+
+# --- what one rank does for all
+
+
+def said_by(work: Callable[[], object]) -> str:
+    try:
+        work()
+    except (RunError, DataError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def both_outcomes() -> Result:
+    done: list[int] = []
+    on_first_rank(lambda: done.append(rank()))
+    return {"done": str(done), "said": said_by(lambda: on_first_rank(refuse))}
+
+
+def refuse() -> None:
+    raise DataError("no room on rank 0")
+
+
+def test_one_process_does_it_and_raises_its_own_error() -> None:
+    done: list[int] = []
+    on_first_rank(lambda: done.append(1))
+    assert done == [1]
+    with pytest.raises(DataError, match="no room"):
+        on_first_rank(refuse)
+
+
+@pytest.mark.thorough
+def test_others_wait_and_hear_of_the_failure(tmp_path: Path) -> None:
+    first, second = run_on_ranks(both_outcomes, 2, tmp_path)
+    assert (first.texts["done"], second.texts["done"]) == ("[0]", "[]")
+    assert first.texts["said"] == "DataError: no room on rank 0"
+    assert second.texts["said"] == "RunError: no room on rank 0"
+
+
+def failing_on_the_second() -> Result:
+    def body() -> int:
+        if rank() == 1:
+            raise DataError("cannot read part 7")
+        return 5
+
+    return {"said": said_by(lambda: on_all_ranks(body)), "value": str(on_all_ranks(lambda: 5 + rank()))}
+
+
+@pytest.mark.thorough
+def test_a_failure_on_any_rank_is_raised_on_all(tmp_path: Path) -> None:
+    first, second = run_on_ranks(failing_on_the_second, 2, tmp_path)
+    assert first.texts == {"said": "RunError: rank 1: cannot read part 7", "value": "5"}
+    assert second.texts == {"said": "DataError: cannot read part 7", "value": "6"}

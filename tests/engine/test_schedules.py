@@ -113,18 +113,6 @@ def test_per_epoch_without_warm_up_it_is_torchs_cosine_annealing() -> None:
         peer.step()
 
 
-def test_per_step_with_warm_up_it_is_torchs_chain_of_linear_and_cosine() -> None:
-    num_steps, num_warmup = 20, 5
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.4)
-    rise = lr_scheduler.LinearLR(optimizer, start_factor=1 / num_warmup, total_iters=num_warmup - 1)
-    fall = lr_scheduler.CosineAnnealingLR(optimizer, T_max=num_steps - num_warmup)
-    peer = lr_scheduler.SequentialLR(optimizer, [rise, fall], milestones=[num_warmup])
-    for rate in rates(Schedule(0.4, num_steps, num_warmup)):
-        assert rate == pytest.approx(peer.get_last_lr()[0], rel=1e-12)
-        optimizer.step()
-        peer.step()
-
-
 def test_a_warm_up_longer_than_the_run_is_refused() -> None:
     message = "optim.warmup_epochs must be at most the number of epochs, 5, got 6; about"
     with pytest.raises(UsageError, match=re.escape(message)) as caught:

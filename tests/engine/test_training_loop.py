@@ -150,19 +150,20 @@ def test_each_epoch_logs_its_mean_loss_and_how_it_was_reached(folder: RunFolder)
     assert all(record["images_per_second"] > 0 and record["seconds"] > 0 for record in records)
 
 
-def test_checkpoints_come_at_the_start_every_few_epochs_and_at_the_end(folder: RunFolder) -> None:
-    train(job_for(folder))
-    steps = [int(path.name.removeprefix("step-")) for path in list_checkpoints(folder.checkpoints)]
-    assert steps == [5 * BATCHES, 4 * BATCHES, 2 * BATCHES, 0]
-
-
 @pytest.mark.parametrize(
-    ("every", "saved"), [(2, [0, 2, 4, 6, 8, 10, 12, 14, 15]), (6, [0, 6, 12, 15]), (9, [0, 9, 15])]
+    ("engine", "saved"),
+    [
+        ({}, [0, 2 * BATCHES, 4 * BATCHES, 5 * BATCHES]),
+        ({"checkpoint_steps": 2, "checkpoint_every": 5}, [0, 2, 4, 6, 8, 10, 12, 14, 15]),
+        ({"checkpoint_steps": 6, "checkpoint_every": 5}, [0, 6, 12, 15]),
+        ({"checkpoint_steps": 9, "checkpoint_every": 5}, [0, 9, 15]),
+    ],
+    ids=str,
 )
-def test_checkpoints_come_every_few_steps_wherever_an_epoch_ends(
-    folder: RunFolder, every: int, saved: list[int]
+def test_checkpoints_come_at_the_start_every_few_epochs_or_steps_and_at_the_end(
+    folder: RunFolder, engine: dict[str, Any], saved: list[int]
 ) -> None:
-    train(job_for(folder, checkpoint_steps=every, checkpoint_every=5))
+    train(job_for(folder, **engine))
     steps = [int(path.name.removeprefix("step-")) for path in list_checkpoints(folder.checkpoints)]
     assert steps == saved[::-1]
 

@@ -1,10 +1,11 @@
-"""Accuracies that count classes alike: scikit-learn's, known answers, intervals, and classes with one side only."""
+"""Accuracies that count classes alike: scikit-learn's, known answers, intervals; the error under corruptions."""
 
 # N labelled samples, Q queries
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import balanced_accuracy_score, recall_score
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.evaluation import linear_probe
-from counterpoint.evaluation.class_accuracy import balanced
+from counterpoint.evaluation.class_accuracy import balanced, corruption_error
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, mean_share, wilson
 from oracles.number_checks import assert_numbers
 
@@ -86,3 +87,28 @@ def test_a_class_without_a_query_has_no_share() -> None:
     score: Score = accuracy(torch.tensor([0, 0]), torch.tensor([0, 2]), {})
     assert list(score.classes) == [0, 2]
     assert_numbers(balanced(score, torch.tensor([0, 1, 2])).outcome.value, 0.5)
+
+
+# --- the error under corruptions
+
+
+def scores(is_right_QK: np.ndarray) -> list[Score]:
+    return [accuracy(torch.from_numpy(each.astype(int)), torch.ones(len(each)).long(), {}) for each in is_right_QK.T]
+
+
+def test_the_error_is_a_mean_within_its_interval() -> None:
+    is_right = np.random.default_rng(0).random((200, 6)) < [0.9, 0.8, 0.7, 0.6, 0.5, 0.4]
+    found = corruption_error(scores(is_right))
+    assert abs(found.value - (1 - is_right.mean())) < 1e-12
+    assert found.low is not None
+    assert found.high is not None
+    # Conditions are independent here, so that the error's deviation is that of a mean over queries.
+    half = 1.96 * is_right.mean(axis=1).std() / 200**0.5
+    assert abs((found.high - found.low) / 2 - half) < 0.1 * half
+    assert corruption_error(scores(is_right)) == found
+
+
+def test_no_error_and_only_errors_have_no_width() -> None:
+    for value in (0.0, 1.0):
+        found = corruption_error(scores(np.full((20, 3), value == 0.0)))
+        assert (found.value, found.low, found.high) == (value, value, value)

@@ -1,4 +1,4 @@
-"""Nearest-neighbour votes against a loop over samples."""
+"""Nearest-neighbour votes against a loop over samples; every block size and number of threads finds the same."""
 
 # N bank samples, Q queries, D features
 
@@ -12,20 +12,16 @@ from hypothesis import strategies as st
 from lightly.utils.benchmarking.knn import knn_predict as lightly_predict
 from torch import Tensor
 
-from counterpoint.core.metric import loaded_metrics
+from counterpoint.core.numerics import unit_rows
 from counterpoint.evaluation import knn
-from counterpoint.evaluation.knn import Vote, knn_predict
+from counterpoint.evaluation.knn import DOT, Vote, knn_predict, largest, nearest
 from counterpoint.evaluation.metric_types import Labelled
+from draws import draw
 from oracles import class_votes as oracle
+from oracles.number_checks import assert_numbers
 
 BANK = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]])
 LABELS = torch.tensor([2, 1, 1, 0])
-
-METRICS = loaded_metrics("evaluation")
-
-
-def draw(n: int, seed: int) -> Tensor:
-    return torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @given(
@@ -41,8 +37,8 @@ def test_predictions_are_those_of_the_loop(
 ) -> None:
     """Of samples that are copies of 4, which of them are the nearest k decides the vote."""
     k, generator = data.draw(st.integers(1, n)), torch.Generator().manual_seed(seed)
-    bank = draw(4, seed)[torch.randint(4, (n,), generator=generator)] if is_tied else draw(n, seed)
-    labels, queries = torch.randint(0, 3, (n,), generator=generator), draw(5, seed + 1)
+    bank = draw(4, 3, seed)[torch.randint(4, (n,), generator=generator)] if is_tied else draw(n, 3, seed)
+    labels, queries = torch.randint(0, 3, (n,), generator=generator, dtype=torch.int32), draw(5, 3, seed + 1)
     vote = Vote(k, temperature)
     expected = [oracle.knn_class(bank.tolist(), labels.tolist(), query, **vars(vote)) for query in queries.tolist()]
     predicted = knn_predict(bank, labels, queries, vote)
@@ -50,16 +46,9 @@ def test_predictions_are_those_of_the_loop(
     assert predicted.dtype == torch.int64
 
 
-def test_of_equally_near_samples_the_first_in_the_bank_votes() -> None:
-    bank = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 1.0]])
-    query = torch.tensor([[0.0, 3.0]])
-    assert knn_predict(bank, torch.tensor([0, 2, 1, 1]), query, Vote(k=1)).tolist() == [2]
-    assert knn_predict(bank, torch.tensor([0, 1, 2, 2]), query, Vote(k=1)).tolist() == [1]
-
-
 @pytest.mark.parametrize("temperature", [0.07, 0.5])
 def test_lightly_predicts_the_same(temperature: float) -> None:
-    bank, queries, labels = draw(60, 5).float(), draw(40, 6).float(), torch.arange(60) % 7
+    bank, queries, labels = draw(60, 3, 5).float(), draw(40, 3, 6).float(), torch.arange(60) % 7
     unit = [torch.nn.functional.normalize(part) for part in (queries, bank)]
     theirs = lightly_predict(unit[0], unit[1].T, labels, 7, knn_k=11, knn_t=temperature)[:, 0]
     assert torch.equal(knn_predict(bank, labels, queries, Vote(11, temperature)), theirs)
@@ -73,32 +62,12 @@ def test_a_low_temperature_trusts_only_the_nearest_however_far_it_is(temperature
     assert knn_predict(bank, torch.tensor([0, 1, 2]), queries, Vote(k=3, temperature=temperature)).tolist() == [1]
 
 
-def test_equal_votes_go_to_the_smaller_class() -> None:
-    bank = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    between = torch.tensor([[1.0, 1.0]])
-    assert knn_predict(bank, torch.tensor([5, 3]), between, Vote(k=2)).tolist() == [3]
-    assert knn_predict(bank, torch.tensor([3, 5]), between, Vote(k=2)).tolist() == [3]
-
-
-def test_two_votes_beat_a_nearer_one_only_if_close_enough() -> None:
-    """exp(1 / T) against 2 exp(0.8 / T): the temperature decides, at 0.2 / ln 2 = 0.29."""
-    bank = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.8, -0.6]])
-    query, labels = torch.tensor([[1.0, 0.0]]), torch.tensor([0, 1, 1])
-    assert knn_predict(bank, labels, query, Vote(k=3, temperature=0.28)).tolist() == [0]
-    assert knn_predict(bank, labels, query, Vote(k=3, temperature=0.30)).tolist() == [1]
-
-
 def test_queries_are_answered_in_order_over_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    bank, queries, labels = draw(9, 3), draw(7, 4), torch.arange(9)
+    bank, queries, labels = draw(9, 3, 3), draw(7, 3, 4), torch.arange(9)
     whole = knn_predict(bank, labels, queries, Vote(k=1))
     monkeypatch.setattr(knn, "QUERY_CHUNK", 3)
     assert torch.equal(knn_predict(bank, labels, queries, Vote(k=1)), whole)
     assert len(set(whole.tolist())) > 2
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
-def test_labels_may_be_any_whole_numbers(dtype: torch.dtype) -> None:
-    assert knn_predict(BANK, LABELS.to(dtype), BANK, Vote(k=1)).tolist() == LABELS.tolist()
 
 
 def labelled(num_bank: int, **vote: Any) -> Labelled:
@@ -151,3 +120,95 @@ def test_bad_input_is_named(wrong: dict[str, Any], sentence: str) -> None:
 def test_two_precisions_are_refused() -> None:
     with pytest.raises(TypeError, match=r"queries and bank must have the same dtype, got torch\.float64 and torch\.f"):
         knn_predict(BANK, LABELS, BANK.double(), Vote(k=1))
+
+
+# --- the neighbours themselves
+
+
+def copies(n: int, num_kinds: int, seed: int, *, num_features: int = 3) -> Tensor:
+    """Samples that are copies of a few."""
+    kinds = torch.randint(num_kinds, (n,), generator=torch.Generator().manual_seed(seed))
+    return draw(num_kinds, num_features, seed)[kinds]
+
+
+@pytest.mark.parametrize("num_kinds", [3, 1000])
+def test_neighbours_are_those_of_the_loop_in_its_order(num_kinds: int) -> None:
+    bank, queries = copies(40, num_kinds, 0), draw(6, 3, 1)
+    for k in (1, 7, 39, 40):
+        found = nearest(bank, queries, k)
+        expected = [oracle.neighbours(bank.tolist(), query, k) for query in queries.tolist()]
+        assert found.positions_QK.tolist() == expected
+        values = [
+            [oracle.cosine(bank[i].tolist(), q.tolist()) for i in row] for q, row in zip(queries, expected, strict=True)
+        ]
+        assert_numbers(found.similarity_QK, values)
+
+
+@pytest.mark.parametrize("num_rows", [40, 500])
+@pytest.mark.parametrize("num_queries", [1, 40])
+def test_products_of_unit_rows_find_what_cosines_do(
+    num_rows: int, num_queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few queries, for which threads take blocks, and many, for which they take queries."""
+    monkeypatch.setattr(knn, "BANK_BLOCK", 200)
+    monkeypatch.setattr(knn, "QUERY_CHUNK", 8)
+    bank, queries = (unit_rows(draw(n, 5, n)) for n in (num_rows, num_queries))
+    found, expected = nearest(bank, queries, 7, similarity=DOT), nearest(bank, queries, 7)
+    assert torch.equal(found.positions_QK, expected.positions_QK)
+    assert_numbers(found.similarity_QK, expected.similarity_QK.tolist())
+
+
+@given(
+    num_columns=st.sampled_from([5, 60, 400, 2001]),
+    num_values=st.sampled_from([1, 2, 30, 10**6]),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60)
+def test_the_largest_are_the_first_of_a_stable_sort(num_columns: int, num_values: int, share: float, seed: int) -> None:
+    """Also where they are searched by groups, and where many are equal."""
+    k = 1 + int(share * (num_columns - 1))
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(num_values, (4, num_columns), generator=generator).float()
+    found, expected = largest(values, k), values.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(found.similarity_QK, expected.values[:, :k])
+    assert torch.equal(found.positions_QK, expected.indices[:, :k])
+
+
+@pytest.mark.parametrize("similarity", ["cosine", DOT])
+@pytest.mark.parametrize("size", [1, 4, 7, 29, 30])
+def test_blocks_of_any_size_find_the_same(similarity: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies lie in different blocks, and the last block is shorter."""
+    bank, queries = copies(30, 5, 3), draw(9, 3, 4)
+    whole = nearest(bank, queries, 8, similarity=similarity)
+    monkeypatch.setattr(knn, "BANK_BLOCK", size)
+    monkeypatch.setattr(knn, "QUERY_CHUNK", 4)
+    parts = nearest(bank, queries, 8, similarity=similarity)
+    assert torch.equal(parts.positions_QK, whole.positions_QK)
+    assert_numbers(parts.similarity_QK, whole.similarity_QK)
+
+
+@pytest.mark.parametrize("num_queries", [1, 2, 257])
+@pytest.mark.parametrize("num_features", [16, 100, 512])
+def test_copies_are_equally_near_in_float32(num_queries: int, num_features: int) -> None:
+    """A product of one row with a matrix rounds its last columns in another way."""
+    bank = copies(301, 4, 5, num_features=num_features).float()
+    found = nearest(bank, draw(num_queries, num_features, 6).float(), 301)
+    for similarity_N, positions_N in zip(found.similarity_QK, found.positions_QK, strict=True):
+        assert len(similarity_N.unique()) <= 4
+        for value in similarity_N.unique():
+            assert positions_N[similarity_N == value].diff().gt(0).all()
+
+
+def test_any_number_of_threads_finds_the_same_bits() -> None:
+    bank, queries = draw(500, 33, 7).float(), draw(600, 33, 8).float()
+    usual, found = torch.get_num_threads(), []
+    try:
+        for num_threads in (1, 2, 3):
+            torch.set_num_threads(num_threads)
+            found.append(nearest(bank, queries, 20))
+    finally:
+        torch.set_num_threads(usual)
+    for other in found[1:]:
+        assert torch.equal(other.similarity_QK, found[0].similarity_QK)
+        assert torch.equal(other.positions_QK, found[0].positions_QK)

@@ -53,17 +53,9 @@ def toy() -> Collection:
 PLACES = ("embedding", "representation")
 
 
-def kept(path: Path, known: Collection) -> RunFolder:
-    path.mkdir(exist_ok=True)
-    folder = RunFolder(path)
-    write_json(folder.findings, {})
-    keep_samples(path, known)
-    return folder
-
-
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     known = toy()
-    read = read_collection(kept(tmp_path, known))
+    read = read_collection(keep_samples(tmp_path, known))
     assert read is not None
     assert (read.names, read.class_names, read.num_samples, read.sheet) == (
         known.names,
@@ -85,7 +77,7 @@ def test_nothing_is_read_where_nothing_was_kept(tmp_path: Path) -> None:
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
-    folder = kept(tmp_path, toy())
+    folder = keep_samples(tmp_path, toy())
     content = bytearray(folder.collection.read_bytes())
     content[len(content) // 2] ^= 1
     folder.collection.write_bytes(content)
@@ -107,12 +99,12 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
 )
 def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path, change: dict, message: str) -> None:
     with pytest.raises(RunError, match=message) as caught:
-        read_collection(kept(tmp_path, replace(toy(), **change)))
+        read_collection(keep_samples(tmp_path, replace(toy(), **change)))
     assert "\n" not in str(caught.value)
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
-    folder = kept(tmp_path, toy())
+    folder = keep_samples(tmp_path, toy())
     folder.collection.write_bytes(b"no archive")
     write_json(folder.findings, {"collection": {"sha256": sha256_of(folder.collection)}})
     with pytest.raises(RunError, match=r"collection\.npz is damaged"):
@@ -120,7 +112,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_map_counts_for_the_collection_it_was_made_of_only(tmp_path: Path) -> None:
-    folder, known = kept(tmp_path, toy()), toy()
+    folder, known = keep_samples(tmp_path, toy()), toy()
     layout = Layout(x=(0,) * NUM, y=(0,) * NUM, trustworthiness=1.0)
     record = MapRecord(made_of=sha256_of(folder.collection), tsne={"embedding": layout}, pca_trustworthiness={})
     write_sealed(folder.map_layout, record.written())
@@ -131,7 +123,7 @@ def test_a_map_counts_for_the_collection_it_was_made_of_only(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("positions", [(0,) * (NUM - 1), (0.5,) * NUM], ids=str)
 def test_a_map_with_wrong_positions_is_refused(tmp_path: Path, positions: tuple) -> None:
-    folder = kept(tmp_path, toy())
+    folder = keep_samples(tmp_path, toy())
     values = {"made_of": sha256_of(folder.collection), "pca_trustworthiness": {}}
     write_sealed(folder.map_layout, {**values, "tsne": {"embedding": {"x": positions, "y": positions}}})
     with pytest.raises(RunError, match=r"map\.json"):

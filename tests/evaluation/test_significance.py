@@ -52,13 +52,6 @@ def test_the_bootstrap_of_many_queries_is_the_normal_interval(rng: np.random.Gen
     assert abs(found.p_value - expected) < 0.02
 
 
-def test_pairing_finds_what_unpaired_figures_hide(rng: np.random.Generator) -> None:
-    hard = rng.uniform(size=300)
-    found = paired_bootstrap(hard + 0.02, hard + rng.normal(0, 0.02, size=300))
-    assert found.is_told_apart
-    assert p_of(stats.ttest_ind(hard + 0.02, hard)) > 0.2
-
-
 @pytest.mark.parametrize(
     ("first", "second", "words"),
     [

@@ -25,9 +25,9 @@ class Samples:
     class_names: list[str]
 
 
-def toy_samples(num_samples: int = 120, num_classes: int = 4, *, kind: str = "grey", seed: int = 0) -> Samples:
+def toy_samples(num_samples: int = 120, num_classes: int = 4, *, kind: str = "grey") -> Samples:
     """One blurry pattern per class plus noise; ``kind`` is grey, colour or vectors."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     labels = np.arange(num_samples) % num_classes
     names = [f"{place:04d}.png" for place in range(num_samples)]
     class_names = [f"class {place}" for place in range(num_classes)]
@@ -39,20 +39,20 @@ def toy_samples(num_samples: int = 120, num_classes: int = 4, *, kind: str = "gr
     return Samples(images, labels, names, class_names)
 
 
-def sparse_embedding(samples: Samples, num_dims: int = 16, seed: int = 1) -> np.ndarray:
+def sparse_embedding(samples: Samples, num_dims: int = 16) -> np.ndarray:
     """Non-negative features, each of which answers to one class."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(1)
     classes = np.zeros(len(samples.names), int) if samples.labels is None else samples.labels
     prefers = np.arange(num_dims) % max(len(samples.class_names), 1)
     drive = 1.4 * (classes[:, None] == prefers) + generator.normal(-0.9, 0.5, (len(classes), num_dims))
     return np.maximum(drive, 0.0)
 
 
-def dense_embedding(samples: Samples, num_dims: int = 16, seed: int = 1) -> np.ndarray:
+def dense_embedding(samples: Samples, num_dims: int = 16) -> np.ndarray:
     """Features of both signs, in which every class is spread over all dimensions."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(1)
     rotation = np.linalg.qr(generator.normal(size=(num_dims, num_dims)))[0]
-    return sparse_embedding(samples, num_dims, seed) @ rotation + generator.normal(0, 0.05, num_dims)
+    return sparse_embedding(samples, num_dims) @ rotation + generator.normal(0, 0.05, num_dims)
 
 
 def write_run(

@@ -59,12 +59,21 @@ def drawn(tab) -> str:
     return tab.evaluate(DRAWN)
 
 
+def show_all(tab) -> None:
+    """Unfold everything, choose a sample and search."""
+    for details in tab.locator("details").all():
+        details.evaluate("node => { node.open = true }")
+    tab.locator("canvas").first.focus()
+    tab.keyboard.press("ArrowRight")
+    tab.locator("#search").fill("class")
+    tab.wait_for_function("() => document.getElementById('found').textContent !== ''")
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_nothing_is_asked_for_and_nothing_complains(visit, pages, which):  # noqa: F811
     tab = visit(pages[which])
     tab.locator("canvas").first.hover()
-    tab.locator("#search").fill("class 2")
-    tab.wait_for_function("() => document.getElementById('found').textContent !== ''")
+    show_all(tab)
     assert [url for url in tab.requests if not url.startswith("data:")] == [pages[which].as_uri()]
     assert tab.complaints == []
 
@@ -217,12 +226,7 @@ def test_on_paper_maps_stand_still_and_controls_are_gone(visit, pages):  # noqa:
 def test_all_text_keeps_its_contrast(visit, pages, which, scheme):  # noqa: F811
     """WCAG 2 AA: 4.5 to 1 for text, 3 to 1 for marks, of all that is on the page, opened and with a sample chosen."""
     tab = visit(pages[which], color_scheme=scheme)
-    for details in tab.locator("details").all():
-        details.evaluate("node => { node.open = true }")
-    tab.locator("canvas").first.focus()
-    tab.keyboard.press("ArrowRight")
-    tab.locator("#search").fill("class")
-    tab.wait_for_function("() => document.getElementById('found').textContent !== ''")
+    show_all(tab)
     found = tab.evaluate(CONTRAST)
     assert len(found) > 300
     assert [each for each in found if each[0] < 1] == []
@@ -231,12 +235,7 @@ def test_all_text_keeps_its_contrast(visit, pages, which, scheme):  # noqa: F811
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_runs_out_of_the_page(visit, pages, width):  # noqa: F811
     tab = visit(pages[1], viewport={"width": width, "height": 800})
-    tab.locator("canvas").first.focus()
-    tab.keyboard.press("ArrowRight")
-    tab.locator("#search").fill("class 1")
-    tab.wait_for_function("() => document.getElementById('found').textContent !== ''")
-    for details in tab.locator("details").all():
-        details.evaluate("node => { node.open = true }")
+    show_all(tab)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     beyond = """width => [...document.querySelectorAll('main *, header *')]
         .filter(node => !node.closest('.scroll') && !node.closest('svg') && node.getClientRects().length)

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from counterpoint.core.files import write_json
 from counterpoint.core.rundir import RunFolder
 from counterpoint.report import map_layout
 from counterpoint.report.map_layout import BOTH_UP_TO, make_map, read_map, tsne_layout, tsne_places
@@ -20,10 +19,8 @@ def groups(num: int = 60, seed: int = 0) -> np.ndarray:
 
 
 def kept(path: Path, values: np.ndarray) -> RunFolder:
-    path.mkdir(exist_ok=True)
-    write_json(RunFolder(path).findings, {})
-    keep_samples(path, collect(toy_source(None, None, [f"{n}" for n in range(len(values))], []), **embedded(values)))
-    return RunFolder(path)
+    source = toy_source(None, None, [f"{n}" for n in range(len(values))], [])
+    return keep_samples(path, collect(source, **embedded(values)))
 
 
 def test_samples_of_a_group_lie_together(tmp_path: Path) -> None:

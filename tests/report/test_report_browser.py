@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from run_folders import dense_embedding, edit_json, sparse_embedding, toy_samples
+from run_folders import attack_everything, dense_embedding, edit_json, sparse_embedding, toy_samples
 from test_map_section import with_samples
 
 from counterpoint.report.page import report
@@ -243,8 +243,6 @@ def test_keyboard_reaches_everything_with_a_visible_focus(visit, one):
 
 
 def test_hostile_text_runs_no_script(visit, make_run):
-    from test_report_page import attack_everything
-
     folder = make_run("img src=x onerror=alert(1)")
     attack_everything(folder)
     tab = visit(report(folder))

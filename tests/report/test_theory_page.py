@@ -11,13 +11,49 @@ from xml.etree import ElementTree
 import pytest
 from page_scan import PageScan
 from page_scan import scan_without_script as scan
-from theory_records import ATTACK, STEPS, hostile, lines, reproduction
 
 from counterpoint.core.errors import RunError
 from reproductions.drawings import draw_panels
 from reproductions.panels import DotPanel, LinePanel, MatrixPanel, PointPanel, Series
-from reproductions.reproduction import PictureGrid, PictureRow, panels_of
+from reproductions.reproduction import Claim, PictureGrid, PictureRow, Reproduction, panels_of
 from reproductions.reproduction_page import render_reproduction, write_reproduction
+
+ATTACK = "</title><script>alert(1)</script><img src=x onerror=\"alert('x')\">"
+STEPS = [float(step) for step in range(50)]
+
+
+def lines(count: int) -> LinePanel:
+    """Decaying lines."""
+    series = [Series(f"sigma {k + 1}", STEPS, [math.exp(-k * step / 20) for step in STEPS]) for k in range(count)]
+    return LinePanel("Singular values", "step", "singular value", series)
+
+
+def reproduction() -> Reproduction:
+    """A record with a claim of each kind."""
+    claims = [
+        Claim("cosine of two classes", -0.5, -0.500001, True),
+        Claim("live dimensions fall with depth", "fall", "rise", False, "the run is ten times shorter"),
+        Claim("last loss", "not printed", 3.25, None),
+    ]
+    classes = [Series("cats", [1.0, 0.99], [0.0, 0.1]), Series("dogs", [-1.0], [0.0])]
+    names, simplex = ["class 1", "class 2", "class 3"], [[1.0, -0.5, -0.5], [-0.5, 1.0, -0.5], [-0.5, -0.5, 1.0]]
+    panels = (lines(3), PointPanel("Features", "x", "y", classes), MatrixPanel("Cosines", simplex, names, names))
+    return Reproduction(
+        "toy-fig1", "A toy", "mio2021, Fig. 1", claims, panels, ["One remark."], {"seed": "0", "steps": "50"}
+    )
+
+
+def hostile() -> Reproduction:
+    """Every text of the record is an attack."""
+    series = [Series(ATTACK, [0.0, 1.0], [1.0, 2.0])]
+    panels = [
+        LinePanel(ATTACK, ATTACK, ATTACK, series),
+        PointPanel(ATTACK, ATTACK, ATTACK, [*series, *series]),
+        MatrixPanel(ATTACK, [[1.0]], [ATTACK], [ATTACK]),
+    ]
+    claims = [Claim(ATTACK, ATTACK, ATTACK, False, ATTACK)]
+    return Reproduction(ATTACK, ATTACK, ATTACK, claims, panels, [ATTACK], {ATTACK: ATTACK})
+
 
 # --- the record
 

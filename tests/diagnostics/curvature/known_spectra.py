@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+SPECTRA = 200
+
 
 @dataclass(frozen=True)
 class Known:
@@ -41,3 +43,8 @@ def known_spectrum(rng: np.random.Generator, *, has_repeats: bool = True) -> Kno
     vectors, _ = np.linalg.qr(rng.normal(size=(dims, dims)))
     matrix = vectors * values @ vectors.T
     return Known(torch.from_numpy((matrix + matrix.T) / 2), torch.from_numpy(values), torch.from_numpy(vectors))
+
+
+def gaussian(rng: np.random.Generator, dims: int) -> Tensor:
+    """A drawn probe."""
+    return torch.from_numpy(rng.normal(size=dims))

@@ -3,18 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from known_spectra import Known, known_spectrum
+from known_spectra import SPECTRA, Known, gaussian, known_spectrum
 from small_problems import dense_hessian, encoder, make, problem
 from torch import Tensor
 
 from counterpoint.diagnostics.curvature.hessian_products import hessian_operator
 from counterpoint.diagnostics.curvature.operator_spectrum import lanczos, ritz
-
-SPECTRA = 200
-
-
-def gaussian(rng: np.random.Generator, dims: int) -> Tensor:
-    return torch.from_numpy(rng.normal(size=dims))
 
 
 def many(rng: np.random.Generator) -> list[tuple[Known, Tensor, int]]:

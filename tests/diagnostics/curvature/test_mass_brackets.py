@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from known_spectra import known_spectrum
+from known_spectra import SPECTRA, gaussian, known_spectrum
 
 from counterpoint.diagnostics.curvature.operator_spectrum import (
     Bracket,
@@ -16,12 +16,6 @@ from counterpoint.diagnostics.curvature.operator_spectrum import (
     masses,
     trace_estimate,
 )
-
-SPECTRA = 200
-
-
-def gaussian(rng: np.random.Generator, dims: int) -> torch.Tensor:
-    return torch.from_numpy(rng.normal(size=dims))
 
 
 @pytest.mark.thorough
