@@ -10,7 +10,7 @@ from typing import Any
 import dense_derivatives
 import pytest
 import torch
-from pair_cases import FUNCTIONS, KINDS, MASKS, as_lists, as_pairs, by_name, draw_weight, make_scores
+from pair_cases import FUNCTIONS, KINDS, MASKS, as_lists, as_pairs, by_name, draw_weight, in_float64, make_scores
 
 from counterpoint.kernels import dense, select
 from counterpoint.kernels.contract import (
@@ -322,15 +322,6 @@ def test_softplus_keeps_its_relative_precision_where_it_is_small() -> None:
     assert_close((slope.double() / torch.sigmoid(u.double())).float(), torch.ones(64))
 
 
-@pytest.mark.parametrize("kind", ["self", "two-way"])
-def test_two_runs_give_the_same_bits(kind: str) -> None:
-    scores = draw(90, 150, 20, kind=kind, dtype=torch.float32)
-    statistic, weight = KERNEL.reduce(scores, EXPONENTIAL), positive_weight(scores)
-    first, second = (KERNEL.gradient(scores, EXPONENTIAL, statistic, weight) for _ in range(2))
-    assert torch.equal(statistic.rows_N, KERNEL.reduce(scores, EXPONENTIAL).rows_N)
-    assert all(torch.equal(a, by_name(second)[name]) for name, a in by_name(first).items())
-
-
 @each_kind
 def test_two_derivatives_under_autograd(kind: str) -> None:
     scores = draw(18, 20, 5, kind=kind)
@@ -345,14 +336,6 @@ def test_two_derivatives_under_autograd(kind: str) -> None:
 
     for ours, theirs in zip(second_derivative(TritonPairs()), second_derivative(dense), strict=True):
         assert_close(ours, theirs)
-
-
-def in_float64(record: Any) -> Any:
-    """Scores or numbers per anchor."""
-    if isinstance(record, PairScores):
-        return replace(record, terms=in_float64(record.terms))
-    given = {name: value.double() for name, value in vars(record).items() if value is not None}
-    return replace(record, **given)
 
 
 def widened(terms: ScoreTerms) -> ScoreTerms:

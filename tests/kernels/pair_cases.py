@@ -4,7 +4,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -67,6 +67,30 @@ def make_scores(
 ) -> PairScores:
     terms = draw_terms(kind, has_biases=has_biases, seed=seed, dtype=dtype)
     return PairScores(terms, make_mask(mask, kind), kind == "two-way")
+
+
+def inputs_of(scores: PairScores) -> tuple[Tensor, ...]:
+    """The terms that are there, with gradients."""
+    return tuple(term.clone().requires_grad_() for term in scores.terms.flat() if term is not None)
+
+
+def with_terms(scores: PairScores, given: tuple[Tensor, ...]) -> PairScores:
+    """The same scores of other values of the terms that are there."""
+    rest = iter(given)
+    flat = [None if term is None else next(rest) for term in scores.terms.flat()]
+    return replace(scores, terms=ScoreTerms(*flat))  # pyright: ignore[reportArgumentType]
+
+
+def flat(tensors: tuple[Tensor, ...]) -> Tensor:
+    """All numbers of some tensors."""
+    return torch.cat([tensor.flatten() for tensor in tensors])
+
+
+def in_float64(record: Any) -> Any:
+    """Scores or numbers per anchor."""
+    if isinstance(record, PairScores):
+        return replace(record, terms=in_float64(record.terms))
+    return replace(record, **{name: value.double() for name, value in vars(record).items() if value is not None})
 
 
 def counts(mask: PairMask, num_keys: int) -> list[list[bool]]:

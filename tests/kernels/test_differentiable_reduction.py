@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from pair_cases import FUNCTIONS, KINDS, draw_weight, make_scores, small_tiles
+from pair_cases import FUNCTIONS, KINDS, draw_weight, flat, inputs_of, make_scores, small_tiles, with_terms
 from torch import Tensor
 
 import derivatives
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, SOFTPLUS, PairFunction, PairScores, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, SOFTPLUS, PairFunction, PairScores
 from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.select import CATALOGUE, use
@@ -25,13 +25,7 @@ SMOOTH = [f for f in FUNCTIONS.values() if f is not HINGE]
 each_kind = pytest.mark.parametrize("kind", KINDS)
 each_psi = pytest.mark.parametrize("psi", FUNCTIONS.values(), ids=lambda psi: psi.name)
 each_smooth_psi = pytest.mark.parametrize("psi", SMOOTH, ids=lambda psi: psi.name)
-both_kernels = pytest.mark.parametrize("kernel", [dense, tiled], ids=["dense", "tiled"])
 has_biases = pytest.mark.parametrize("has_biases", [False, True], ids=["plain", "biased"])
-
-
-def inputs_of(scores: PairScores) -> tuple[Tensor, ...]:
-    """The terms that are there, with gradients."""
-    return tuple(term.clone().requires_grad_() for term in scores.terms.flat() if term is not None)
 
 
 def total(scores: PairScores, psi: PairFunction, kernel: Any) -> Callable[..., Tensor]:
@@ -39,10 +33,8 @@ def total(scores: PairScores, psi: PairFunction, kernel: Any) -> Callable[..., T
     weight = draw_weight(scores)
 
     def function(*given: Tensor) -> Tensor:
-        rest = iter(given)
-        flat = [None if term is None else next(rest) for term in scores.terms.flat()]
         with small_tiles():
-            result = reduce(replace(scores, terms=ScoreTerms(*flat)), psi, kernel)  # pyright: ignore[reportArgumentType]
+            result = reduce(with_terms(scores, given), psi, kernel)
         value = (weight.rows_N * result.rows_N).sum() + 0.1 * result.rows_N.square().sum()
         if result.columns_M is None or weight.columns_M is None:
             return value
@@ -51,26 +43,11 @@ def total(scores: PairScores, psi: PairFunction, kernel: Any) -> Callable[..., T
     return function
 
 
-def flat(tensors: tuple[Tensor, ...]) -> Tensor:
-    return torch.cat([tensor.flatten() for tensor in tensors])
-
-
 @pytest.fixture(autouse=True)
 def _tiles_of_three() -> Any:
     """Backward runs after forward has returned: tiles are small throughout."""
     with small_tiles():
         yield
-
-
-@both_kernels
-@each_kind
-@each_smooth_psi
-@pytest.mark.sampled(35)
-def test_second_derivatives_equal_finite_differences(kernel: Any, kind: str, psi: PairFunction) -> None:
-    scores = make_scores(kind, "ragged", has_biases=True)
-    assert torch.autograd.gradgradcheck(
-        total(scores, psi, kernel), inputs_of(scores), check_fwd_over_rev=True, fast_mode=True
-    )
 
 
 @each_kind

@@ -3,16 +3,15 @@
 # N anchors, M keys, D features
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 import torch
-from pair_cases import FUNCTIONS, KINDS, MASKS, make_scores, small_tiles
+from pair_cases import FUNCTIONS, KINDS, MASKS, flat, inputs_of, make_scores, small_tiles, with_terms
 from torch import Tensor
 
 import derivatives
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import EXPONENTIAL, HINGE, PairFunction, PairScores, ScoreTerms
+from counterpoint.kernels.contract import EXPONENTIAL, HINGE, PairFunction, PairScores
 from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.cpu.one_operation import reduce_total
 from counterpoint.kernels.differentiable import reduce
@@ -34,32 +33,18 @@ def _tiled_by_three() -> Iterator[None]:
         yield
 
 
-def inputs_of(scores: PairScores) -> tuple[Tensor, ...]:
-    return tuple(term.clone().requires_grad_() for term in scores.terms.flat() if term is not None)
-
-
-def rebuilt(scores: PairScores, given: tuple[Tensor, ...]) -> PairScores:
-    rest = iter(given)
-    flat = [None if term is None else next(rest) for term in scores.terms.flat()]
-    return replace(scores, terms=ScoreTerms(*flat))  # pyright: ignore[reportArgumentType]
-
-
 def in_one_pass(scores: PairScores, psi: PairFunction) -> Callable[..., Tensor]:
     """Not linear in the total, so that what comes from above matters."""
-    return lambda *given: (0.1 * reduce_total(rebuilt(scores, given), psi, WEIGHT)).sin()
+    return lambda *given: (0.1 * reduce_total(with_terms(scores, given), psi, WEIGHT)).sin()
 
 
 def by_matrix(scores: PairScores, psi: PairFunction) -> Callable[..., Tensor]:
     def function(*given: Tensor) -> Tensor:
-        result = reduce(rebuilt(scores, given), psi, dense)
+        result = reduce(with_terms(scores, given), psi, dense)
         total = result.rows_N.sum() + (0.0 if result.columns_M is None else result.columns_M.sum())
         return (0.1 * WEIGHT * total).sin()
 
     return function
-
-
-def flat(tensors: tuple[Tensor, ...]) -> Tensor:
-    return torch.cat([tensor.flatten() for tensor in tensors])
 
 
 @each_kind
@@ -114,5 +99,5 @@ def test_each_tile_is_computed_once_for_value_and_gradient(monkeypatch: pytest.M
         )
     scores = make_scores("self", "excluded", has_biases=False)
     inputs = inputs_of(scores)
-    torch.autograd.grad(reduce_total(rebuilt(scores, inputs), FUNCTIONS["softplus"], 1.0), inputs)
+    torch.autograd.grad(reduce_total(with_terms(scores, inputs), FUNCTIONS["softplus"], 1.0), inputs)
     assert calls == ["total_and_gradient"]

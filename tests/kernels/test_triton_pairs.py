@@ -14,12 +14,11 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import dense_derivatives
 import pytest
 import torch
-from pair_cases import FUNCTIONS, by_name, draw_weight, make_scores
+from pair_cases import FUNCTIONS, by_name, draw_weight, in_float64, make_scores
 
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL, PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
@@ -148,12 +147,6 @@ def weight_of(scores: PairScores) -> PerAnchor:
     drawn = draw_weight(replace(scores, terms=replace(scores.terms, anchors_ND=scores.terms.anchors_ND.float())))
     parts = (None if part is None else (0.5 + part.abs().float()) / len(part) for part in vars(drawn).values())
     return PerAnchor(*(None if part is None else part.cuda() for part in parts))  # pyright: ignore[reportArgumentType]
-
-
-def in_float64(record: Any) -> Any:
-    if isinstance(record, PairScores):
-        return replace(record, terms=in_float64(record.terms))
-    return replace(record, **{name: value.double() for name, value in vars(record).items() if value is not None})
 
 
 @needs_triton

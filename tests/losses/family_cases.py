@@ -16,7 +16,7 @@ from torch import Tensor
 from counterpoint.kernels.contract import SOFTPLUS
 from counterpoint.losses import DCL, InfoNCE, family
 from counterpoint.losses.pair_loss import PairLoss
-from counterpoint.losses.pairs import Pairing
+from counterpoint.losses.pairs import Negatives, Pairing
 from oracles import family_losses as oracle
 from oracles.family_losses import PerAnchor, Setting
 
@@ -135,7 +135,7 @@ CASES = [
 ]
 SMOOTH = [case for case in CASES if case.is_smooth]
 
-KINDS = ["two-view", "cross-view", "same-view"]
+KINDS: list[Negatives] = ["two-view", "cross-view", "same-view"]
 BOTH = [Setting(kind, normalize) for kind in KINDS for normalize in (True, False)]
 SETTINGS = [
     *BOTH,

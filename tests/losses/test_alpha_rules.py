@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from counterpoint.losses.alpha_rules import RULES as CATALOGUE
@@ -102,8 +101,8 @@ RULES = [
     Direct(),
     Direct(epsilon=0.1),
     FixedInverse(),
+    Direct(normalised=False),
 ]
-RULES.append(Direct(normalised=False))
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 each_rule = pytest.mark.parametrize("rule", RULES, ids=str)
 
@@ -156,32 +155,6 @@ def test_no_weight_of_the_optimum_can_be_moved_to_advantage(case: Case) -> None:
             assert_numbers(sum(weights), row_sum)
 
 
-@each_case
-def test_a_general_solver_finds_nothing_better(case: Case) -> None:
-    """SLSQP ends within its own accuracy above our value, never below."""
-    cost, own = draw_costs(4, 5, seed=3)
-    for (weights, costs), own_cost in zip(rows_of(case.rule(cost, own), cost), own.tolist(), strict=True):
-
-        def objective(alpha: Any, costs: list[float] = costs) -> float:
-            return sum(case.terms[0](float(a), c) for a, c in zip(alpha, costs, strict=True))
-
-        row_sum = case.row_sum(costs, own_cost)
-        same_sum = [] if row_sum is None else [{"type": "eq", "fun": lambda alpha, s=row_sum: alpha.sum() - s}]
-        start = [(row_sum or 0.5) / len(costs)] * len(costs)
-        found = minimize(
-            objective,
-            start,
-            bounds=[(1e-9, 1)] * len(costs),
-            constraints=same_sum,
-            method="SLSQP",
-            options={"ftol": 1e-13, "maxiter": 500},
-        )
-        ours = objective(weights)
-        size = max(1.0, abs(ours))
-        assert ours <= found.fun + 1e-8 * size  # its bound of 1e-9 and its constraint leave that much
-        assert found.fun <= ours + 1e-5 * size
-
-
 def test_no_weight_rounds_below_zero_at_the_water_level() -> None:
     """Just as much water as it takes to reach the 40th key, give or take rounding."""
     generator = torch.Generator().manual_seed(0)
@@ -190,17 +163,6 @@ def test_no_weight_rounds_below_zero_at_the_water_level() -> None:
         water = float((row[0, 39] - row[0, :40]).sum())
         for tau in (water, math.nextafter(water, math.inf), math.nextafter(water, 0.0), water * (1 + 1e-15)):
             assert float(Square(tau)(row, torch.zeros(1)).min()) >= 0.0
-
-
-def test_the_exact_inverse_power_is_flat_where_the_released_one_is_not() -> None:
-    """Notes: 254 negatives, gamma = 2, tau = 0.5: mu near tau K^2 = 3.2e4, largest over smallest weight 1.00003."""
-    cost = torch.linspace(0.0, 2.0, 254, dtype=torch.float64)[None]
-    own = torch.zeros(1, dtype=torch.float64)
-    exact, released = InversePower(0.5, 2.0)(cost, own), FixedInverse(0.5, 0.5)(cost, own)
-    mu = float(0.5 / exact[0, 0] ** 2)
-    assert_numbers(exact.max() / exact.min(), math.sqrt((2 + mu) / mu))
-    assert 0.5 * 254**2 - 2 < mu < 0.5 * 254**2
-    assert_numbers(released.max() / released.min(), math.sqrt(2.5 / 0.5))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -284,10 +246,8 @@ BAD_ARGUMENTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         (rule, {"temperature": math.inf}, r"temperature must be between 1e-30 and 1e\+30, got inf")
         for rule in CATALOGUE.values()
     ),
-    (Entropy, {"temperature": math.nan}, r"temperature must be > 0, got nan"),
     (Entropy, {"epsilon": -1}, r"epsilon must be >= 0 and finite, got -1; 0 makes"),
     (InversePower, {"gamma": 0}, r"gamma must be > 0, got 0; alphacl2022 uses 2"),
-    (InversePower, {"gamma": -2}, r"gamma must be > 0, got -2"),
     (Direct, {"exponent": 0}, r"exponent must be > 0, got 0; alphacl2022 uses 4"),
     (Direct, {"epsilon": math.nan}, r"epsilon must be >= 0 and finite, got nan"),
     (Direct, {"epsilon": 0.1, "normalised": False}, r"epsilon must be 0 where alpha is not normalised, got 0\.1"),

@@ -6,22 +6,15 @@ import math
 
 import pytest
 import torch
+from loss_checks import draw_views, on_kernel
 from torch import Tensor
 
-from counterpoint.kernels.cpu import tiles
-from counterpoint.kernels.select import use
 from counterpoint.losses import Attention, InfoNCE, LinearTriplet, MIOv1, Triplet
 from counterpoint.losses.family import CATALOGUE
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
 
 each_member = pytest.mark.parametrize("name", CATALOGUE)
-
-
-def draw_views(n: int = 6, d: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    z0 = torch.randn(n, d, generator=generator, dtype=torch.float64)
-    return z0, z0 + 0.5 * torch.randn(n, d, generator=generator, dtype=torch.float64)
 
 
 def entropies(alpha: Tensor) -> list[float]:
@@ -39,14 +32,10 @@ def entropies(alpha: Tensor) -> list[float]:
 @pytest.mark.parametrize("negatives", ["two-view", "cross-view", "same-view"])
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.sampled(3)
-def test_it_is_the_entropy_of_the_importance(
-    name: str, kernel: str, negatives: str, normalize: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tiles, "TILE_ROWS", 4)
-    monkeypatch.setattr(tiles, "TILE_COLUMNS", 4)
+def test_it_is_the_entropy_of_the_importance(name: str, kernel: str, negatives: str, normalize: bool) -> None:
     loss = CATALOGUE[name](negatives=negatives, normalize=normalize)
-    z0, z1 = draw_views()
-    with use(kernel):
+    z0, z1 = draw_views(6)
+    with on_kernel(kernel):
         attention = loss.attention(z0, z1)
     expected = entropies(loss.importance(z0, z1))
     assert len(attention.entropy_A) == 12
@@ -80,7 +69,7 @@ def test_an_anchor_whose_triplets_are_all_satisfied_has_no_attention() -> None:
 
 
 def test_weights_that_a_loss_has_told_answer_for_any_loss() -> None:
-    z0, z1 = draw_views()
+    z0, z1 = draw_views(6)
     told = Attention.of_importance(InfoNCE(0.3).importance(z0, z1))
     streamed = InfoNCE(0.3).attention(z0, z1)
     assert_close(told.entropy_A, streamed.entropy_A)

@@ -7,9 +7,8 @@ import math
 import pytest
 import torch
 from labelled_checks import LABELS
-from memory_watch import LargestResult
+from loss_checks import draw_views, gradients
 from torch import Tensor
-from whole_batch_checks import draw_views, gradients
 
 from counterpoint.kernels.cpu import tiles
 from counterpoint.kernels.select import use
@@ -17,6 +16,7 @@ from counterpoint.losses import imbalanced
 from counterpoint.losses.imbalanced import GeneralizedContrastive, draw_negatives, drawn_products
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
 from counterpoint.losses.loss import Part
+from memory_watch import LargestResult
 from oracles import labelled_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import STANDARD_ERRORS, assert_close, assert_estimate, relative_error

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from family_cases import BOTH, CASES, SMOOTH, Case, plain_loss, sampled_cases
-from streamed_checks import KERNELS, on_kernel
+from loss_checks import HESSIAN_LIMIT, KERNELS, draw_views, on_kernel
 from torch import Tensor
-from whole_batch_checks import HESSIAN_LIMIT, draw_views
 
 import derivatives
 from oracles.family_losses import Setting
@@ -34,20 +33,6 @@ def direction(seed: int = 5) -> Tensor:
 def dense_hessian(case: Case, setting: Setting) -> Tensor:
     """By autograd alone, through all distances."""
     return derivatives.hessian(of_both(plain_loss(case, setting)), stacked())
-
-
-@sampled_cases("case, setting, kernel", CASES, BOTH, KERNELS, num=28)
-@pytest.mark.sampled(4)
-def test_gradients_in_both_modes_equal_finite_differences(case: Case, setting: Setting, kernel: str) -> None:
-    with on_kernel(kernel):
-        assert torch.autograd.gradcheck(case(setting), draw_views(N, D), check_forward_ad=True, fast_mode=True)
-
-
-@sampled_cases("case, setting, kernel", SMOOTH, BOTH, KERNELS, num=24)
-@pytest.mark.sampled(6)
-def test_second_derivatives_equal_finite_differences(case: Case, setting: Setting, kernel: str) -> None:
-    with on_kernel(kernel):
-        assert torch.autograd.gradgradcheck(case(setting), draw_views(N, D), check_fwd_over_rev=True, fast_mode=True)
 
 
 @sampled_cases("case, setting, kernel", CASES, BOTH, KERNELS, num=28)
@@ -124,24 +109,3 @@ def test_a_third_derivative_on_tiles_is_refused(case: Case, setting: Setting) ->
         # For unit rows torch itself refuses this order of modes, on every kernel.
         with pytest.raises(RuntimeError, match=r"third derivative|inplace operation"):
             torch.func.grad(lambda x: (torch.func.jvp(along, (x,), (v,))[1] * v).sum())(z)
-
-
-@sampled_cases("case, setting, kernel", SMOOTH, BOTH, KERNELS, num=24)
-def test_held_importance_has_the_gradient_but_not_the_hessian(case: Case, setting: Setting, kernel: str) -> None:
-    """What would come out if second derivatives took the detached weights for the loss."""
-    if case.name == "linear-triplet":  # alpha is 1: nothing is lost
-        return
-    z, v, loss = stacked(), direction(), case(setting)
-    alpha = loss.importance(z[0], z[1])
-
-    def held(x: Tensor) -> Tensor:
-        rows = torch.cat([x[0], x[1]])
-        rows = rows / rows.norm(dim=1, keepdim=True) if setting.normalize else rows
-        half_squares = (rows[:, None] - rows[None]).square().sum(2) / 2
-        own = half_squares[torch.arange(2 * N), torch.arange(2 * N).roll(N)]
-        return (alpha * (own[:, None] - half_squares)).sum(1).mean()
-
-    with on_kernel(kernel):
-        product = derivatives.vhp(of_both(loss), z, v)
-        assert_close(torch.func.grad(of_both(loss))(z), torch.func.grad(held)(z))
-    assert relative_error(derivatives.vhp(held, z, v), product) > 1e-3

@@ -13,13 +13,15 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from loss_checks import BAD_INPUT, assert_half_precision_is_lifted, on_kernel, rotation
 from torch import Tensor
-from whole_batch_checks import BAD_INPUT, assert_half_precision_is_lifted, rotation
 
 from counterpoint.losses import CATALOGUE, InfoNCE, Loss, explain
 from counterpoint.losses.loss import ROWS
 from counterpoint.losses.pair_loss import REDUCTIONS, Reduction
 from counterpoint.losses.pairs import ANCHORS, NEGATIVES, Anchors, Negatives
+from memory_watch import LargestResult
+from tolerances import assert_close, relative_error
 
 N, D = 6, 4
 LABELS = torch.tensor([0, 1, 2, 0, 1, 1])
@@ -139,6 +141,14 @@ def test_the_same_call_gives_the_same_number_and_no_input_is_changed(name: str) 
 
 
 @each_loss
+def test_the_order_of_samples_does_not_matter_and_their_partners_do(name: str) -> None:
+    loss, order = make(name), torch.randperm(N, generator=torch.Generator().manual_seed(3))
+    z0, z1 = (z.detach() for z in draw_views())
+    assert_close(loss(z0[order], z1[order], LABELS[order]), loss(z0, z1, LABELS))
+    assert relative_error(loss(z0[order], z1, LABELS), loss(z0, z1, LABELS)) > 1e-3
+
+
+@each_loss
 def test_bad_input_is_named(name: str) -> None:
     loss = make(name, num_features=2)
     labels = torch.tensor([0, 0, 1, 1])
@@ -166,6 +176,20 @@ def test_bounds_that_depend_on_the_batch_need_two_samples(name: str) -> None:
 @each_loss
 def test_half_precision_is_lifted(name: str) -> None:
     assert_half_precision_is_lifted(make(name, num_features=3).float(), torch.tensor([0, 1, 0, 1, 2]))
+
+
+@pytest.mark.parametrize("name", ["mio-v1", "mio-v2", "mio-v3", "cross-modal"])
+@pytest.mark.thorough
+def test_no_tensor_of_all_pairs_is_made(name: str) -> None:
+    n, generator = 30, torch.Generator().manual_seed(0)
+    loss, z = make(name), [torch.randn(n, D, generator=generator).double().requires_grad_() for _ in range(2)]
+    with on_kernel("tiled"), LargestResult() as largest:
+        slopes = torch.autograd.grad(loss(*z), z, create_graph=True)
+        torch.autograd.grad(torch.stack([(slope * slope.detach()).sum() for slope in slopes]).sum(), z)
+    assert largest.num_elements <= 2 * n * D
+    with on_kernel("dense"), LargestResult() as dense:
+        loss(*z)
+    assert dense.num_elements >= n * n
 
 
 @pytest.mark.parametrize(

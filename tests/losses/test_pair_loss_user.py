@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from streamed_checks import KERNELS, on_kernel, simplex
+from loss_checks import HESSIAN_LIMIT, KERNELS, draw_views, gradients, on_kernel, simplex
 from torch import Tensor
-from whole_batch_checks import HESSIAN_LIMIT, draw_views, gradients
 
 import derivatives
 from counterpoint.core.errors import NonFiniteError
@@ -92,13 +91,6 @@ def test_its_bounds_hold_for_functions_that_are_not_convex() -> None:
 def test_mistakes_are_named(phi: Any, psi: Any, error: type[Exception], sentence: str) -> None:
     with pytest.raises(error, match=sentence):
         PairLoss(phi, psi)
-
-
-def test_an_unknown_reduction_or_pairing_is_named() -> None:
-    with pytest.raises(ValueError, match=r"reduction must be one of mean, sum, got 'max'"):
-        PairLoss(torch.log1p, torch.exp, reduction="max")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"anchors must be one of both, first, got 'all'"):
-        Pairing(anchors="all")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

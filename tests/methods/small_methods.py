@@ -7,11 +7,12 @@ from torch import Tensor, nn
 
 from counterpoint.losses import BarlowTwins, CrossEntropy, CrossModal, InfoNCE, Loss, NonNegativeCrossEntropy, SupCon
 from counterpoint.losses.noncontrastive import Form, Regression
+from counterpoint.methods.catalogue import CATALOGUE
 from counterpoint.methods.encoding import Chunks, Head
 from counterpoint.methods.joint import Classification, JointEmbedding, TwoTowers
 from counterpoint.methods.target_branch import MomentumQueue, Predictive, QueueContrast
 from counterpoint.methods.wiring import Wiring
-from counterpoint.nn.heads import OutputMap, perceptron
+from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, perceptron
 from counterpoint.nn.synced_norm import with_synced_norm
 from oracles.method_steps import LEARNING_RATE, Batch
 
@@ -50,6 +51,17 @@ def backbone(seed: int = 1, num_features: int = NUM_FEATURES) -> nn.Module:
 
 def projector(seed: int = 11) -> nn.Module:
     return seeded(nn.Linear(WIDTH, DIMS), seed)
+
+
+def projector_of(name: str, width: int, kind: str | None = None) -> nn.Module:
+    """As a recipe builds it: everything as the method's entry has it."""
+    entry, features = CATALOGUE[name], CATALOGUE[name].features_for(width)
+    last = entry.projector_output_norm
+    details = ProjectorDetails(
+        entry.projector_layers, entry.projector_norm, last != "none", output_scale=last == "batch"
+    )
+    hidden = entry.hidden_for(width, features)
+    return build_projector(kind or entry.projector, width, hidden=hidden, features=features, details=details)
 
 
 def head() -> Head:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_methods import numbers
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -64,16 +65,6 @@ class TwoWay(Loss):
         return -math.inf
 
 
-class ByClass(TwoWay):
-    """Repels what has another label, attracts what has the same."""
-
-    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
-        assert labels is not None
-        own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
-        sign = torch.where(labels[own, None] == labels[None, :], -1.0, 1.0)
-        return (sign * (self.scale * z0[own] @ z1.mT)).exp().sum(1).log().mean()
-
-
 def in_words(name: str, given: dict[str, Any]) -> str:
     return ", ".join([name, *(f"{key}={value}" for key, value in given.items())])
 
@@ -85,15 +76,10 @@ CASES: dict[str, Callable[[], Loss]] = {
         for given in ARGUMENTS.get(name, [{}])
     },
     "two ways, of this test": TwoWay,
-    "by class, of this test": ByClass,
 }
 
 
 # --- what a rank computes
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def views() -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_methods import projector_of
 from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError
@@ -16,7 +17,7 @@ from counterpoint.methods.joint import Classification, JointEmbedding, TwoTowers
 from counterpoint.methods.target_branch import MomentumQueue, Predictive
 from counterpoint.methods.wiring import ONLY_THERE, MethodParts, Wiring, build_method
 from counterpoint.nn.encoders import MLP
-from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
+from counterpoint.nn.heads import OutputMap, output_width
 
 N, IN, WIDTH, SECOND = 8, 6, 16, (5,)
 CLASSES = {"joint": JointEmbedding, "queue": MomentumQueue, "predictive": Predictive, "cross-modal": TwoTowers}
@@ -32,17 +33,11 @@ def parts_of(
 ) -> MethodParts:
     """As a recipe hands them over: everything as the entry has it."""
     entry = CATALOGUE[method]
-    kind, features = projector or entry.projector, entry.features_for(WIDTH)
-    last = entry.projector_output_norm
-    details = ProjectorDetails(
-        entry.projector_layers, entry.projector_norm, last != "none", output_scale=last == "batch"
-    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         backbone = MLP(IN, WIDTH)
-        hidden = entry.hidden_for(WIDTH, features)
-        head = build_projector(kind, WIDTH, hidden=hidden, features=features, details=details)
-    width = output_width(kind, WIDTH, features=features)
+        head = projector_of(method, WIDTH, projector)
+    width = output_width(projector or entry.projector, WIDTH, features=entry.features_for(WIDTH))
     d0 = None if entry.d0_share is None else max(2, round(entry.d0_share * width))
     output_map = output_map or OutputMap(d0=d0, nonnegative=entry.nonnegative, normalize=False)
     second = SECOND if entry.wiring == "cross-modal" else None

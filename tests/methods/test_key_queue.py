@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from small_methods import numbers
 from torch import Tensor
 
 from counterpoint.kernels.select import use
@@ -10,10 +11,6 @@ from counterpoint.methods.target_branch import QueueContrast
 from tolerances import assert_close
 
 N, K, D = 4, 10, 3
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def loss_of(epsilon: float = 1.0, num_keys: int = K) -> QueueContrast:

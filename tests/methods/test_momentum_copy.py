@@ -1,11 +1,10 @@
-"""The momentum copy follows a module; the predictor has the layers of the papers."""
+"""What the momentum copy of a module shares with it and what not; ``test_wiring_steps`` has how it follows."""
 
 import pytest
 import torch
 from torch import nn
 
 from counterpoint.methods.encoding import MomentumCopy
-from tolerances import assert_close
 
 
 def net() -> nn.Sequential:
@@ -16,20 +15,6 @@ def moved(source: nn.Module, by: float) -> None:
     with torch.no_grad():
         for parameter in source.parameters():
             parameter.add_(by)
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.7, 0.996, 1.0])
-def test_it_keeps_a_share_and_takes_the_rest(momentum: float) -> None:
-    source = net()
-    copy, expected = MomentumCopy(source), [p.detach().clone() for p in source.parameters()]
-    for step in range(3):
-        moved(source, 1.0 + step)
-        copy.follow(source, momentum)
-        expected = [
-            momentum * old + (1 - momentum) * new for old, new in zip(expected, source.parameters(), strict=True)
-        ]
-    for found, value in zip(copy.parameters(), expected, strict=True):
-        assert_close(found, value)
 
 
 def test_the_source_is_neither_changed_nor_part_of_it() -> None:

@@ -6,7 +6,6 @@ from small_methods import NUM_SAMPLES, WIRINGS, batches_of, normed, train
 from torch import Tensor
 
 from counterpoint.core import dist
-from counterpoint.methods import joint, target_branch
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close
 
@@ -15,26 +14,6 @@ pytestmark = pytest.mark.thorough
 NUM_RANKS, NUM_STEPS = 2, 20
 WITH_NORM = {"norm": lambda _: normed(is_apart=False), "norm, apart": lambda _: normed(is_apart=True)}
 ALL = WIRINGS | WITH_NORM
-
-
-def own_keys_only(key_ND: Tensor) -> Tensor:
-    """A queue of the own keys only, twice."""
-    return torch.cat([key_ND, key_ND])
-
-
-def own_count_only(count: Tensor) -> Tensor:
-    """As if all ranks had as many labels."""
-    return dist.world_size() * count
-
-
-# Faults that must show in the wiring of that name: module, attribute, what stands there instead.
-FAULTS = {
-    "moco": (target_branch, "gather_rows", own_keys_only),
-    "supervised": (joint, "sum_over_ranks", own_count_only),
-    "simclr": (joint, "world_size", lambda: 1),
-    "barlow-twins": (joint, "world_size", lambda: 1),
-    "cross-modal": (joint, "world_size", lambda: 1),
-}
 
 
 def mean_over_ranks(gradient: Tensor) -> Tensor:
@@ -57,11 +36,6 @@ def on_a_rank() -> Result:
     rows = dist.own_rows(NUM_SAMPLES // dist.world_size())
     for name in ALL:
         result |= {f"{name}|{what}": value for what, value in course(name, rows).items()}
-    for name, (module, attribute, fault) in FAULTS.items():
-        right = getattr(module, attribute)
-        setattr(module, attribute, fault)
-        result |= {f"faulty {name}|{what}": value for what, value in course(name, rows).items()}
-        setattr(module, attribute, right)
     return result
 
 

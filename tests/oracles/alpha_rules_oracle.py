@@ -7,9 +7,9 @@ import cmath
 import math
 from collections.abc import Callable, Sequence
 
-Number = float | complex
+from oracles.family_losses import Number, complex_step, negatives_of, rows_of
+
 Row = list[float]
-STEP = 1e-30
 
 
 # --- rules, each from the stationarity of its objective
@@ -110,14 +110,6 @@ def fixed_inverse_terms(tau: float, power: float, p: float) -> tuple[Term, Term]
 # --- the energy
 
 
-def negatives_of(i: int, n: int, kind: str) -> list[int]:
-    """Which of the 2n vectors, first view before second, repel anchor i."""
-    others = [j for j in range(2 * n) if j % n != i % n]
-    if kind == "two-view":
-        return others
-    return [j for j in others if (j // n == i // n) == (kind == "same-view")]
-
-
 def half_square(a: Sequence[Number], b: Sequence[Number], normalize: bool) -> Number:
     """d^2: 1 - cosine, with cosine 0 to a zero vector, or |a - b|^2 / 2. Analytic."""
     if not normalize:
@@ -158,13 +150,10 @@ def energy(vectors: list[list[Number]], alpha: list[Row], kind: str, normalize: 
 
 
 def energy_gradient(vectors: list[Row], alpha: list[Row], kind: str, normalize: bool) -> list[Row]:
-    """By complex steps: Im f(x + ih) / h is the derivative of an analytic f."""
-    gradient = []
-    for row in range(len(vectors)):
-        slopes = []
-        for column in range(len(vectors[0])):
-            moved: list[list[Number]] = [list(z) for z in vectors]
-            moved[row][column] = complex(vectors[row][column], STEP)
-            slopes.append(energy(moved, alpha, kind, normalize).imag / STEP)
-        gradient.append(slopes)
-    return gradient
+    """By complex steps."""
+    size = len(vectors[0])
+
+    def of_flat(flat: list[Number]) -> Number:
+        return energy(rows_of(flat, size), alpha, kind, normalize)
+
+    return rows_of(complex_step(of_flat, [x for row in vectors for x in row]), size)

@@ -8,12 +8,14 @@ a_ij - m_i (m_i is the squared length of its class mean, usually 1), together wi
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from scipy.stats import binom
 from torch import Tensor
+
+from oracles.collapse_oracle import counts as ways_to_write
 
 Psi = Callable[[list[Tensor], Tensor], Tensor]
 
@@ -94,23 +96,13 @@ def by_pairs(positive: Callable[[Tensor], Tensor], negative: Callable[[Tensor], 
     return psi
 
 
-def compositions(k: int, num_classes: int) -> Iterator[tuple[int, ...]]:
-    """How k draws can fall on classes."""
-    if num_classes == 1:
-        yield (k,)
-        return
-    for first in range(k + 1):
-        for rest in compositions(k - first, num_classes - 1):
-            yield (first, *rest)
-
-
 def expected_log(x: list[float], r: list[float], epsilon: float, k: int) -> tuple[float, np.ndarray, np.ndarray]:
     """E log(1 + sum of k terms / epsilon) with first and second derivatives for x, over all multinomial counts.
 
     Of the sum alone where epsilon is 0. The value is a sum of positive numbers: it keeps its digits however small.
     """
     value, slope, curvature = 0.0, np.zeros(len(x)), np.zeros((len(x), len(x)))
-    for counts in compositions(k, len(x)):
+    for counts in ways_to_write(k, len(x)):
         ways = math.factorial(k)
         for count in counts:
             ways //= math.factorial(count)

@@ -3,11 +3,7 @@
 import math
 from statistics import NormalDist
 
-
-def cosine(a: list[float], b: list[float]) -> float:
-    """Cosine of two vectors."""
-    dot = math.fsum(x * y for x, y in zip(a, b, strict=True))
-    return dot / math.sqrt(math.fsum(x * x for x in a) * math.fsum(y * y for y in b))
+from oracles.pair_oracle import cosine
 
 
 def neighbours(bank: list[list[float]], query: list[float], k: int) -> list[int]:

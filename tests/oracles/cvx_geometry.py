@@ -19,6 +19,8 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import gammaln, logsumexp
 
+from oracles.collapse_oracle import counts
+
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 ABSENT = -60.0  # stands for a logarithm of zero inside a solver: e^-60 is below every tolerance
@@ -242,23 +244,12 @@ def _log_sum_row(problem: Problem, drawn_J: Indices, share_J: Array) -> tuple[In
     if math.isinf(problem.num_negatives):
         return drawn_J[None], np.log(share_J)[None], np.ones(1)
     k = int(problem.num_negatives)
-    count_TJ = _compositions(k, len(drawn_J))
+    count_TJ = np.array(list(counts(k, len(drawn_J))))
     log_probability_T = gammaln(k + 1) + (count_TJ * np.log(share_J) - gammaln(count_TJ + 1)).sum(1)
     present_TM = np.argsort(-count_TJ, axis=1, kind="stable")[:, : min(k, len(drawn_J))]
     with np.errstate(divide="ignore"):
         log_count_TM = np.log(np.take_along_axis(count_TJ, present_TM, axis=1))
     return drawn_J[present_TM], log_count_TM - math.log(k if problem.loss.is_mean else 1), np.exp(log_probability_T)
-
-
-def _compositions(total: int, parts: int) -> Indices:
-    """All rows of ``parts`` whole numbers >= 0 of a given sum."""
-    if parts == 1:
-        return np.array([[total]])
-    blocks = []
-    for first in range(total + 1):
-        rest = _compositions(total - first, parts - 1)
-        blocks.append(np.column_stack([np.full(len(rest), first), rest]))
-    return np.concatenate(blocks)
 
 
 def _factor_and_constant(problem: Problem) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import cmath
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 Number = float | complex
 Rows = list[list[float]]
@@ -155,15 +156,18 @@ def pair_importance(z0: Rows, z1: Rows, per_anchor: PerAnchor, setting: Setting)
 
 def _gradient(loss: Callable[[Rows, Rows], Number], z0: Rows, z1: Rows) -> tuple[Rows, Rows]:
     """Complex steps for every entry of both views."""
-    d = len(z0[0])
 
     def of_flat(flat: list[Number]) -> Number:
-        rows = [flat[k : k + d] for k in range(0, len(flat), d)]
+        rows = rows_of(flat, len(z0[0]))
         return loss(rows[: len(z0)], rows[len(z0) :])  # pyright: ignore[reportArgumentType]
 
-    slopes = complex_step(of_flat, [x for row in [*z0, *z1] for x in row])
-    rows = [slopes[k : k + d] for k in range(0, len(slopes), d)]
+    rows = rows_of(complex_step(of_flat, [x for row in [*z0, *z1] for x in row]), len(z0[0]))
     return rows[: len(z0)], rows[len(z0) :]
+
+
+def rows_of(flat: list[Any], width: int) -> list[list[Any]]:
+    """A list cut into rows."""
+    return [flat[k : k + width] for k in range(0, len(flat), width)]
 
 
 def complex_step(function: Callable[[list[Number]], Number], at: list[float]) -> list[float]:

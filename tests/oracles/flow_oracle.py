@@ -1,24 +1,19 @@
 """The toy models of directclr2022 in NumPy and plain loops; formulas that are printed wrong are here as printed."""
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
+from oracles.alphacl_theory_oracle import gradient, half_square  # noqa: F401 - who tests flows takes both from here
+
 Matrix = NDArray[np.float64]
-STEP = 1e-30  # complex step: no cancellation, so the derivative is exact to rounding
-
-
-def half_distance(a: Matrix, b: Matrix) -> complex:
-    return sum((p - q) ** 2 for p, q in zip(a, b, strict=True)) / 2
 
 
 def distance_loss(z: Matrix, other: Matrix) -> complex:
     """Eq. 2."""
     total = 0.0
     for i in range(len(z)):
-        own = np.exp(-half_distance(z[i], other[i]))
-        rest = sum(np.exp(-half_distance(z[i], z[j])) for j in range(len(z)) if j != i)
+        own = np.exp(-half_square(z[i], other[i]))
+        rest = sum(np.exp(-half_square(z[i], z[j])) for j in range(len(z)) if j != i)
         total += -np.log(own / (rest + own))
     return total
 
@@ -33,23 +28,13 @@ def product_loss(z: Matrix, other: Matrix, temperature: float = 0.1) -> complex:
     return total / len(z)
 
 
-def gradient(function: Callable[[Matrix], complex], at: Matrix) -> Matrix:
-    """Derivative in each entry by a complex step."""
-    result = np.zeros(at.shape)
-    for place in np.ndindex(*at.shape):
-        moved = at.astype(complex)
-        moved[place] += 1j * STEP
-        result[place] = np.imag(function(moved)) / STEP
-    return result
-
-
 def alphas(z: Matrix, other: Matrix) -> Matrix:
     """alpha_ij below Eq. 4; alpha_ii belongs to the positive."""
     n = len(z)
     alpha = np.zeros((n, n))
     for i in range(n):
         for j in range(n):
-            alpha[i, j] = np.exp(-half_distance(z[i], other[i] if i == j else z[j]))
+            alpha[i, j] = np.exp(-half_square(z[i], other[i] if i == j else z[j]))
         alpha[i] /= alpha[i].sum()
     return alpha
 

@@ -35,17 +35,6 @@ def sup_con_out(z0: Rows, z1: Rows, classes: list[int], tau: float) -> Number:
     return total / len(s)
 
 
-def sup_con_in(z0: Rows, z1: Rows, classes: list[int], tau: float) -> Number:
-    """khosla2020, Eq. 3, as a mean over anchors: the mean over positives stands inside the logarithm."""
-    s = similarities(z0, z1, tau, "sphere")
-    total: Number = 0.0
-    for i, row in enumerate(s):
-        positives = positives_of(i, classes)
-        log_mean = log_of_sum([row[p] for p in positives]) - math.log(len(positives))
-        total -= log_mean - log_of_sum([x for a, x in enumerate(row) if a != i])
-    return total / len(s)
-
-
 def multi_positive(z0: Rows, z1: Rows, classes: list[int], tau: float) -> Number:
     """miech2020, Eq. 1, with the minus sign, as a mean over anchors; log(1 + N / P) keeps a tiny loss."""
     s = similarities(z0, z1, tau, "sphere")
@@ -87,20 +76,6 @@ def all_negatives(classes: list[int], supervised: bool) -> list[list[int]]:
     """Every admissible negative once: of other labels, or all vectors."""
     labels = [*classes, *classes]
     return [[q for q, y in enumerate(labels) if not supervised or y != own] for own in labels]
-
-
-def class_risk(means: Rows, proportions: list[float], supervised: bool) -> float:
-    """imbalanced2026, Eq. 10, with r(j|i) = lambda_j, or lambda_j / (1 - lambda_i) for j != i."""
-    total = 0.0
-    for i, (mean, share) in enumerate(zip(means, proportions, strict=True)):
-        inner = 0.0
-        for j, (other, weight) in enumerate(zip(means, proportions, strict=True)):
-            if not supervised:
-                inner += weight * math.exp(dot(mean, other).real - 1)
-            elif j != i:
-                inner += weight / (1 - share) * math.exp(dot(mean, other).real - 1)
-        total += share * math.log(1 + inner)
-    return total
 
 
 def exponents(z0: Rows, z1: Rows, tau: float, kind: str, normalize: bool) -> list[list[Number]]:

@@ -9,15 +9,9 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from oracles.family_losses import complex_step, log_of_sum, on_the_sphere
+from oracles.family_losses import Number, complex_step, dot, log_of_sum, on_the_sphere, rows_of
 
-Number = float | complex
 Rows = list[list[Number]]
-
-
-def dot(a: list[Number], b: list[Number]) -> Number:
-    """Product without conjugates."""
-    return sum(x * y for x, y in zip(a, b, strict=True))
 
 
 def columns(z: Rows) -> Rows:
@@ -121,11 +115,10 @@ def gradient(
     n, d = len(z0), len(z0[0])
 
     def of_flat(flat: list[Number]) -> Number:
-        rows = [flat[k : k + d] for k in range(0, len(flat), d)]
+        rows = rows_of(flat, d)
         return complex(loss(rows[:n], rows[n:]))
 
-    slopes = complex_step(of_flat, [x for row in [*z0, *z1] for x in row])
-    rows = [slopes[k : k + d] for k in range(0, len(slopes), d)]
+    rows = rows_of(complex_step(of_flat, [x for row in [*z0, *z1] for x in row]), d)
     return [rows[:n], rows[n:]]
 
 
