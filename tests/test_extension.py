@@ -10,11 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-VERB = """
+VERB = '''
+"""Say hello."""
 from counterpoint.cli.arguments import VerbFlags, option
 
 PLACE, SUMMARY = 55, "say hello"
-TEACH = "Say hello."
 
 class HelloFlags(VerbFlags):
     name: str = option("whom", ..., place="NAME")
@@ -22,7 +22,7 @@ class HelloFlags(VerbFlags):
 def run(flags: HelloFlags) -> int:
     print("hello", flags.name)
     return 0
-"""
+'''
 
 SECTION = """
 from collections.abc import Sequence

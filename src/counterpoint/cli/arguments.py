@@ -109,11 +109,11 @@ def engine_from(flags: EngineFlags) -> PieceEngine:
 def build_parser(name: str) -> Parser:
     """The parser of one verb."""
     verb = load_verb(name)
-    parser = Parser(prog=f"counterpoint {name}", description=verb.TEACH)
+    parser = Parser(prog=f"counterpoint {name}", description=verb.__doc__)
     flags: type[BaseModel] = get_type_hints(verb.run)["flags"]
     add_fields(parser, flags)
-    if hasattr(verb, "SETTINGS"):
-        _add_settings(parser, verb.SETTINGS, getattr(verb, "OFTEN", ()))
+    if sections := CHOOSING if issubclass(flags, PartSettings) else getattr(verb, "SETTINGS", ()):
+        _add_settings(parser, sections, getattr(verb, "OFTEN", ()))
     places = [_extra(field)["place"] for field in flags.model_fields.values() if "place" in _extra(field)]
     parser.usage = " ".join([f"counterpoint {name}", *places, "[flags]"])  # all of them would fill the screen
     return parser
@@ -132,7 +132,10 @@ def read_words(name: str, words: Sequence[str]) -> list[Any]:
         name: _value(name, model.model_fields[name], text) for name, text in texts.items() if text not in (None, [])
     }
     flags = build(model, values, "command line")
-    return [flags, _read_settings(namespace, parser.settable)] if parser.settable else [flags]
+    settings = _read_settings(namespace, parser.settable) if parser.settable else {}
+    if issubclass(model, PartSettings):  # which data are taken is part of its record
+        return [flags.model_copy(update=settings.get("source", {}))]
+    return [flags, settings] if parser.settable else [flags]
 
 
 def add_fields(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:

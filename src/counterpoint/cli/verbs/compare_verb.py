@@ -1,13 +1,4 @@
-"""`counterpoint compare`."""
-
-from pathlib import Path
-
-from counterpoint.cli.arguments import JsonFlags, Names, given, option
-from counterpoint.cli.outputs import print_found
-from counterpoint.core.rundir import open_run, seed_folders
-
-PLACE, SUMMARY = 35, "which differences between runs are real, in pairs and over seeds"
-TEACH = """Compare evaluated runs, and files that `counterpoint evaluate` wrote for other encoders or features:
+"""Compare evaluated runs, and files that `counterpoint evaluate` wrote for other encoders or features:
 figure by figure on the same queries, in pairs, with the 95 % interval of each difference, its p (corrected by Holm) and
 whether it is real. Runs whose settings differ only in the seed count as one method, and so are the seed-*
 folders of one folder; their differences are also compared over seeds, with how many seeds would be needed to tell.
@@ -16,6 +7,14 @@ examples:
   counterpoint compare runs/simclr runs/ncl
   counterpoint compare runs/simclr runs/ncl --metrics knn
   counterpoint compare runs/ncl resnet18.json"""
+
+from pathlib import Path
+
+from counterpoint.cli.arguments import JsonFlags, Names, given, option
+from counterpoint.cli.outputs import print_found
+from counterpoint.core.rundir import open_run, seed_folders
+
+PLACE, SUMMARY = 35, "which differences between runs are real, in pairs and over seeds"
 
 
 class CompareFlags(JsonFlags):

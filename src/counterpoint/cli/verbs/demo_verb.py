@@ -1,4 +1,9 @@
-"""`counterpoint demo`."""
+"""Train SimCLR without labels on 4,000 drawn patterns, evaluate and diagnose it, and write a page. Pixels say
+little of the patterns, and the views change what pixels say: the set is made so that learning pays. Takes about a
+minute on two cores.
+
+example:
+  counterpoint demo --out runs/demo"""
 
 from pathlib import Path
 
@@ -7,12 +12,6 @@ from counterpoint.core.errors import RunError
 from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 120, "train on a set where learning pays, and say what was learned"
-TEACH = """Train SimCLR without labels on 4,000 drawn patterns, evaluate and diagnose it, and write a page. Pixels say
-little of the patterns, and the views change what pixels say: the set is made so that learning pays. Takes about a
-minute on two cores.
-
-example:
-  counterpoint demo --out runs/demo"""
 DATA = "patterns-rendered"
 # What the pictures differ in, but not turns and mirror images: these would make one class of two.
 VIEWS = {"preset": "none", "crop_scale": [0.3, 1.0], "jitter": 0.8, "jitter_strength": 0.6}

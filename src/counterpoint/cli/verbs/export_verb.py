@@ -1,4 +1,15 @@
-"""`counterpoint export`."""
+"""Write the encoder of a run for other programs, with a model card. Each file is reopened and compared
+with torch on the run's own samples, in batches of 1, 2 and 7, before the folder appears; what differs by more than
+1e-4 of a row's largest value is refused, and nothing is left behind.
+
+formats:
+{formats}
+
+examples:
+  counterpoint export runs/ncl --to onnx --out ncl-onnx
+  counterpoint export runs/ncl --to safetensors,folder --out hub --licence mit
+  counterpoint export runs/ncl --to onnx --layer embedding --out z
+  counterpoint export runs/ncl --to folder --out hub --push-to-hub ada/birds"""
 
 import sys
 import textwrap
@@ -13,19 +24,9 @@ LINES = "\n".join(
     textwrap.fill(text, 80, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)
     for name, text in FORMATS.items()
 )
+__doc__ = str(__doc__).format(formats=LINES)
+
 PLACE, SUMMARY = 65, "write the encoder for other programs"
-TEACH = f"""Write the encoder of a run for other programs, with a model card. Each file is reopened and compared
-with torch on the run's own samples, in batches of 1, 2 and 7, before the folder appears; what differs by more than
-1e-4 of a row's largest value is refused, and nothing is left behind.
-
-formats:
-{LINES}
-
-examples:
-  counterpoint export runs/ncl --to onnx --out ncl-onnx
-  counterpoint export runs/ncl --to safetensors,folder --out hub --licence mit
-  counterpoint export runs/ncl --to onnx --layer embedding --out z
-  counterpoint export runs/ncl --to folder --out hub --push-to-hub ada/birds"""
 
 
 class ExportFlags(RunFlags, ExportSettings):

@@ -1,4 +1,9 @@
-"""`counterpoint preview`."""
+"""Draw what training will see: originals beside their views. What differs between views of one row is what the
+encoder learns to ignore.
+
+examples:
+  counterpoint preview --data digits
+  counterpoint preview --data photos/ --views.crop-scale 0.5,1 --out views.png"""
 
 from typing import Any
 
@@ -6,12 +11,6 @@ from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 80, "draw originals beside their views"
-TEACH = """Draw what training will see: originals beside their views. What differs between views of one row is what the
-encoder learns to ignore.
-
-examples:
-  counterpoint preview --data digits
-  counterpoint preview --data photos/ --views.crop-scale 0.5,1 --out views.png"""
 SETTINGS = ("data", "recipe", "seed", "source", "views")
 
 

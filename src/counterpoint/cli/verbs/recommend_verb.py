@@ -1,4 +1,11 @@
-"""`counterpoint recommend`."""
+"""Look at data, or take what `audit --json` found, time a few steps of candidate encoders on this machine, and
+write a config with a reason and a confidence for each line. `train --config` runs it as it is.
+
+examples:
+  counterpoint recommend photos/
+  counterpoint recommend photos/ --minutes 30 --want readable --out photos.yaml
+  counterpoint recommend photos/ --audit audit.json
+  counterpoint recommend customers.csv --source.label-column churned"""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -9,14 +16,6 @@ from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 6, "write a config for data, with reasons, and times measured here"
-TEACH = """Look at data, or take what `audit --json` found, time a few steps of candidate encoders on this machine, and
-write a config with a reason and a confidence for each line. `train --config` runs it as it is.
-
-examples:
-  counterpoint recommend photos/
-  counterpoint recommend photos/ --minutes 30 --want readable --out photos.yaml
-  counterpoint recommend photos/ --audit audit.json
-  counterpoint recommend customers.csv --source.label-column churned"""
 SETTINGS = READ
 
 

@@ -1,4 +1,10 @@
-"""`counterpoint report`."""
+"""Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,
+evaluation, configuration. It evaluates and diagnoses runs first where needed. The file opens from disk, without
+a network, and can be mailed.
+
+examples:
+  counterpoint report runs/ncl
+  counterpoint report runs/simclr runs/ncl --out side_by_side.html"""
 
 from pathlib import Path
 
@@ -7,13 +13,6 @@ from counterpoint.core.rundir import open_run
 from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 70, "one HTML file that shows what was learned"
-TEACH = """Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,
-evaluation, configuration. It evaluates and diagnoses runs first where needed. The file opens from disk, without
-a network, and can be mailed.
-
-examples:
-  counterpoint report runs/ncl
-  counterpoint report runs/simclr runs/ncl --out side_by_side.html"""
 
 
 class ReportFlags(VerbFlags):

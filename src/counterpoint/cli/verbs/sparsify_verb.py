@@ -1,14 +1,4 @@
-"""`counterpoint sparsify`."""
-
-from typing import Any
-
-from counterpoint.cli.arguments import JsonFlags, Names, option, subject_from
-from counterpoint.cli.outputs import print_folder, print_found
-from counterpoint.core.data_settings import Count
-from counterpoint.core.errors import UsageError
-
-PLACE, SUMMARY = 27, "put a sparse non-negative code on features"
-TEACH = """Train a sparse code on the frozen features of a run, of an encoder from elsewhere or of a table: each sample
+"""Train a sparse code on the frozen features of a run, of an encoder from elsewhere or of a table: each sample
 keeps the k largest of many non-negative values, which is a few bytes, and single units have a meaning. The features
 are encoded once; training takes minutes on a CPU.
 
@@ -21,6 +11,15 @@ examples:
   counterpoint sparsify features.npy --labels labels.npy -k 2,4,8 --out code
   counterpoint sparsify --encoder timm:resnet18 --init m.pth --data photos/
   counterpoint sparsify runs/ncl --codes codes.npz"""
+
+from typing import Any
+
+from counterpoint.cli.arguments import JsonFlags, Names, option, subject_from
+from counterpoint.cli.outputs import print_folder, print_found
+from counterpoint.core.data_settings import Count
+from counterpoint.core.errors import UsageError
+
+PLACE, SUMMARY = 27, "put a sparse non-negative code on features"
 SETTINGS = ("data", "out", "encoder", "init", "epochs", "batch_size", "temperature", "seed", "source", "views", "optim")
 
 

@@ -1,4 +1,12 @@
-"""`counterpoint spectrum`."""
+"""Estimate the curvature of a run's loss: how many eigenvalues of the Hessian are below -tau, within and above
+tau, with bounds; the largest and smallest ones, and the trace. Batch, views and probes are fixed, so that
+checkpoints can be compared. The result is printed and written to RUN/spectrum.json.
+
+examples:
+  counterpoint spectrum runs/ncl
+  counterpoint spectrum runs/ncl --steps 200 --threshold 0.1
+  counterpoint spectrum runs/ncl --checkpoint all --json
+  counterpoint spectrum runs/photos --batch-norm frozen --data moved/photos"""
 
 from pathlib import Path
 
@@ -8,15 +16,6 @@ from counterpoint.core.rundir import open_run
 from counterpoint.runs.curvature_record import CurvatureSettings
 
 PLACE, SUMMARY = 45, "curvature of a run's loss: eigenvalues of its Hessian"
-TEACH = """Estimate the curvature of a run's loss: how many eigenvalues of the Hessian are below -tau, within and above
-tau, with bounds; the largest and smallest ones, and the trace. Batch, views and probes are fixed, so that
-checkpoints can be compared. The result is printed and written to RUN/spectrum.json.
-
-examples:
-  counterpoint spectrum runs/ncl
-  counterpoint spectrum runs/ncl --steps 200 --threshold 0.1
-  counterpoint spectrum runs/ncl --checkpoint all --json
-  counterpoint spectrum runs/photos --batch-norm frozen --data moved/photos"""
 
 
 class SpectrumFlags(RunFlags, CurvatureSettings):

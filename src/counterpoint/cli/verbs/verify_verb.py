@@ -1,4 +1,10 @@
-"""`counterpoint verify`."""
+"""Verify a run: check every file against its hash, its run and the present weights, compare settings and data
+with those at the start of the run, and replay one saved step bit for bit. Exits with code 1 if anything differs.
+Nothing in the run is changed.
+
+examples:
+  counterpoint verify runs/ncl
+  counterpoint verify runs/ncl --json"""
 
 from pathlib import Path
 
@@ -9,13 +15,6 @@ from counterpoint.core.rundir import open_run
 DIFFERS = 1  # exit code
 
 PLACE, SUMMARY = 60, "re-hash a run and replay one saved step"
-TEACH = """Verify a run: check every file against its hash, its run and the present weights, compare settings and data
-with those at the start of the run, and replay one saved step bit for bit. Exits with code 1 if anything differs.
-Nothing in the run is changed.
-
-examples:
-  counterpoint verify runs/ncl
-  counterpoint verify runs/ncl --json"""
 
 
 def run(flags: RunFlags) -> int:
