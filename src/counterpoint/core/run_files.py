@@ -144,9 +144,7 @@ def check_free_for_seeds(folder: RunFolder, seeds: Sequence[int]) -> None:
 
 
 def is_beginning_of_seeds(folder: RunFolder) -> bool:
-    """Whether a folder is for several seeds, of which none has begun yet."""
-    if not folder.holds_seeds:
-        return False
+    """Whether no run of a folder for several seeds has begun yet."""
     runs = [run for run in map(folder.of_seed, folder.read_seeds().seeds) if run.path.exists()]
     return all(map(is_beginning, runs))
 
