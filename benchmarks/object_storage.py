@@ -28,7 +28,7 @@ from counterpoint.audit.auditing import PIECE
 from counterpoint.core import addresses
 from counterpoint.core.addresses import Address, as_path
 from counterpoint.core.arrow_files import GROUP_ROWS, write_groups
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.listed_pictures import COLUMNS, NOTE, pictures_in, write_listing
 from counterpoint.data.manifest import manifest_path
 from counterpoint.data.sources import open_source

@@ -81,7 +81,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.labels import number_labels
 from counterpoint.data.source import FileForm, NamedSource, Progress, Source, memory_source
 

@@ -21,8 +21,8 @@ import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.addresses import Address, _file_system
 from counterpoint.core.arrow_files import TextColumn
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, StoreError, UsageError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.evaluation.vector_table import read_table

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import indexed_images
 from counterpoint.data.formats.arrow_and_csv import open_table
 from counterpoint.data.formats.image_files import decode_square

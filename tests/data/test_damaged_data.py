@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import indexed_images
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import Order

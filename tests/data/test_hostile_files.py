@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from counterpoint.core import arrow_files
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import image_files, pickled_arrays
 from counterpoint.data.formats.image_files import Room, decode, decoded_bytes
 from counterpoint.data.formats.pickled_arrays import read_pickled
@@ -252,7 +252,7 @@ def test_threads_hold_no_more_than_there_is() -> None:
 PEAK = """
 import sys
 from counterpoint.core.process_setup import at_work
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sources import open_source
 from data.opened_data import silent
 def of_status(name):

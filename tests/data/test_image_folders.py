@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.image_folders import has_splits
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE, open_source

@@ -8,7 +8,7 @@ import torch
 from drawn_pictures import clouds, line_drawings, without_colour
 from torch import Tensor
 
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sets.published import open_digits
 from counterpoint.data.sources import open_source
 from counterpoint.data.views.image_statistics import NUM_SAMPLED, look, sample_pictures

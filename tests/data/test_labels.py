@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import counterpoint as cp
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.labels import labels_as_asked, number_labels, own_labels
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import Located

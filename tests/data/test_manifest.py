@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import indexed_images
 from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.manifest import Manifest, cache_folder, manifest_path, read_manifest, write_manifest

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from campaign.data_files import EMBEDDINGS, NAMED, SEEDS, damage
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sources import open_source
 from counterpoint.evaluation.vector_table import read_table
 from data.opened_data import silent

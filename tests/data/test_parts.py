@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.source import Source
 from counterpoint.data.sources import joined, open_source
 from data.opened_data import silent

@@ -5,8 +5,8 @@ import hashlib
 import pytest
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sets.patterns import NAME, NUM_PICTURES, PATTERNS, SIDE, draw_pictures
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source

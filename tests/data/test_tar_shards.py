@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats import indexed_images, tar_shards
 from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.formats.tar_shards import BLOCK, members_of

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.files import write_json
 from counterpoint.core.run_records import Figure, Listed, Record, Text
+from counterpoint.core.settings import SourceSettings
 from counterpoint.diagnostics.finding import LEVELS, JudgedFact, Level
 
 WIDTH, INDENT = 100, " " * 11

@@ -9,11 +9,10 @@ from pydantic import BaseModel, Field, InstanceOf, Strict
 from pydantic.fields import FieldInfo
 
 from counterpoint.cli.parsers import Parser, load_verb
-from counterpoint.core.data_settings import PartSettings, Settings, option
 from counterpoint.core.errors import UsageError, gone, nearest
 from counterpoint.core.pieces import HERE, PieceEngine
 from counterpoint.core.rundir import open_run
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import PartSettings, Settings, TrainSettings, option
 from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.user_objects import from_flag
 from counterpoint.core.validation import (

@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import Settings, TrainSettings
 from counterpoint.data.order import Split, class_sizes, split_source, thin
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.views.image_statistics import look, sample_pictures

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from counterpoint.cli.arguments import JsonFlags, SubjectFlags, array_or_name, given, option, subject_from
 from counterpoint.cli.outputs import Level, health_code, print_found
-from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import as_run
+from counterpoint.core.settings import LookSettings
 from counterpoint.core.terminal_text import shown_lines
 from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
 

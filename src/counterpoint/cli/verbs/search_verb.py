@@ -14,9 +14,9 @@ from pathlib import Path
 
 from counterpoint.cli.arguments import EngineFlags, Names, RunFlags, engine_from, given, option
 from counterpoint.cli.outputs import page_writer, print_found
-from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
+from counterpoint.core.settings import LookSettings
 
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
 

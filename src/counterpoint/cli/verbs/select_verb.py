@@ -12,7 +12,7 @@ examples:
 
 from counterpoint.cli.arguments import EncodingFlags, JsonFlags, Names, array_or_name, engine_from, given, option
 from counterpoint.cli.outputs import print_found
-from counterpoint.core.data_settings import LookSettings
+from counterpoint.core.settings import LookSettings
 
 PLACE, SUMMARY = 37, "which encoder is likely best, without labels or with few"
 

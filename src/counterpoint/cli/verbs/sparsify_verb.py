@@ -16,8 +16,8 @@ from typing import Any
 
 from counterpoint.cli.arguments import JsonFlags, Names, option, subject_from
 from counterpoint.cli.outputs import print_folder, print_found
-from counterpoint.core.data_settings import Count
 from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import Count
 
 PLACE, SUMMARY = 27, "put a sparse non-negative code on features"
 SETTINGS = ("data", "out", "encoder", "init", "epochs", "batch_size", "temperature", "seed", "source", "views", "optim")

@@ -14,8 +14,8 @@ import torch
 from counterpoint.core.addresses import MOST_FILES, Address
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import PARQUET_SUFFIX, ColumnKind, TableFile
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, nearest, some
+from counterpoint.core.settings import SourceSettings
 from counterpoint.core.table_columns import ColumnPlan, Values, plan_of, plan_of_run, read_columns
 from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.image_files import has_images, list_files
