@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoint.core.addresses import Address
 from counterpoint.core.errors import RunError, StoreError, UsageError
 from counterpoint.core.operating_system import host_name, is_running, open_to_flush, open_unlinked
-from counterpoint.core.user_files import open_regular, read_text
+from counterpoint.core.user_files import Address, open_regular, read_text
 
 HASH_CHUNK_BYTES = 1 << 20
 UNTOUCHED = "the earlier content is untouched"

@@ -9,11 +9,11 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from counterpoint.core.addresses import as_path
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_files import as_path
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import leaf_fields
 from counterpoint.data.formats.tar_shards import find_shards

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from counterpoint.core.addresses import as_path
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.user_files import is_file_or_shards, shown_name
+from counterpoint.core.user_files import as_path, is_file_or_shards, shown_name
 from counterpoint.core.user_objects import CUSTOM, is_origin, load_part
 from counterpoint.core.validation import merge, nest
 from counterpoint.data.source import Source

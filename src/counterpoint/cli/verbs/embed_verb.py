@@ -15,11 +15,11 @@ import os
 
 from counterpoint.cli.arguments import PROCESS, EncodingFlags, SubjectFlags, engine_from, given, option, subject_from
 from counterpoint.cli.outputs import print_folder
-from counterpoint.core.addresses import as_path
 from counterpoint.core.errors import UsageError
 from counterpoint.core.ranks import part_of_ranks, read_ranks
 from counterpoint.core.settings import LookSettings
 from counterpoint.core.terminal_text import shown
+from counterpoint.core.user_files import as_path
 
 PLACE, SUMMARY = 50, "write embeddings as a table"
 
