@@ -95,10 +95,7 @@ def engine_from(flags: EngineFlags) -> PieceEngine:
         if asked:
             raise UsageError(f"--{next(iter(asked)).replace('_', '-')} goes with --engine ray")
         return HERE
-    from counterpoint.integrations.ray_jobs import (
-        RayEngine,
-        require_ray,
-    )  # deferred: who does not ask for Ray loads none
+    from counterpoint.integrations.ray_jobs import RayEngine, require_ray  # deferred: who asks for none loads none
 
     require_ray()
     # What passes no encoder takes no GPU.

@@ -7,7 +7,6 @@ the usual files. hf:// needs huggingface_hub beside it. file:///photos is a fold
 data of very many samples are listed, and no name stays in memory.
 """
 
-import codecs
 import io
 import os
 import re
@@ -314,7 +313,7 @@ def read_text(path: str | Path, at_most: int = MAX_TEXT_BYTES) -> str:
     if place >= 0:
         line = content.count(b"\n", 0, place) + 1
         raise ValueError(f"line {line} has a NUL character; save it as plain text in UTF-8")
-    return codecs.decode(content, "utf-8-sig")
+    return content.decode("utf-8-sig")
 
 
 def check_size(size: int, at_most: int) -> None:
