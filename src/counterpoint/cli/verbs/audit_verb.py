@@ -13,6 +13,7 @@ examples:
 from pathlib import Path
 from typing import Any
 
+import counterpoint as cp
 from counterpoint.cli.arguments import READ, EngineFlags, engine_from, option
 from counterpoint.cli.outputs import Level, health_code, page_writer, print_found
 from counterpoint.core.files import check_new_file
@@ -43,11 +44,9 @@ def run(flags: AuditFlags, settings: dict[str, Any]) -> int:
     if file is not None:
         check_new_file(file, [".json"], overwrite=flags.overwrite, flag="--json")
     engine = engine_from(flags)
-    from counterpoint.audit.auditing import audit  # deferred: loads torch
-
     write = page_writer(flags.out, "audit")
     where = {"engine": engine, "pieces": flags.pieces}
-    found = audit(flags.data, against=flags.against, quiet=flags.quiet, **where, **settings.get("source", {}))
+    found = cp.audit(flags.data, against=flags.against, quiet=flags.quiet, **where, **settings.get("source", {}))
     print_found(found, as_json=flags.json_file == "-")
     written = [file and found.save(file), write(found)]
     print(*(shown(path) for path in written if path is not None), sep="\n", end="\n" if any(written) else "")

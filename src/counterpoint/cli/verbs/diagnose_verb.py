@@ -11,6 +11,7 @@ examples:
 import sys
 from pathlib import Path
 
+import counterpoint as cp
 from counterpoint.cli.arguments import JsonFlags, SubjectFlags, array_or_name, given, option, subject_from
 from counterpoint.cli.outputs import Level, health_code, print_found
 from counterpoint.core.errors import UsageError
@@ -50,10 +51,9 @@ def run(flags: DiagnoseFlags) -> int:
         raise UsageError(f"{subject} is neither a run folder nor a file of features ({', '.join(FILES)})")
     if flags.fix is not None and (is_file or flags.encoder is not None):
         raise UsageError("--fix goes with a run: features and encoders from elsewhere have no config")
-    from counterpoint.runs.inspection import diagnose  # deferred: loads torch
-
     samples = {"data": flags.data, "labels": flags.labels, "views": array_or_name(flags.views)}
-    findings = diagnose(subject, **samples, threshold=flags.threshold, **given(flags, LookSettings), quiet=flags.quiet)
+    look = given(flags, LookSettings)
+    findings = cp.diagnose(subject, **samples, threshold=flags.threshold, **look, quiet=flags.quiet)
     print_found(findings, as_json=flags.as_json)
     if flags.pairs and not flags.as_json:
         print(shown_lines(findings.pairs or NO_PAIRS))

@@ -13,6 +13,7 @@ examples:
 
 import os
 
+import counterpoint as cp
 from counterpoint.cli.arguments import PROCESS, EncodingFlags, SubjectFlags, engine_from, given, option, subject_from
 from counterpoint.cli.outputs import print_folder
 from counterpoint.core.errors import UsageError
@@ -65,6 +66,4 @@ def run(flags: EmbedFlags) -> None:
         return
     if read_ranks(os.environ).world_size > 1:
         raise UsageError("several processes write a folder of shards together; give --shards ROWS, a folder as --out")
-    from counterpoint.search.table import embed  # deferred: loads torch
-
-    print(shown(embed(subject, flags.data, out=flags.out, overwrite=flags.overwrite, **look).path))
+    print(shown(cp.embed(subject, flags.data, out=flags.out, overwrite=flags.overwrite, **look).path))

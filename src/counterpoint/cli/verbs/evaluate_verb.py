@@ -16,6 +16,7 @@ examples:
 
 from pathlib import Path
 
+import counterpoint as cp
 from counterpoint.cli.arguments import EncodingFlags, JsonFlags, SubjectFlags, engine_from, given, option, subject_from
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.errors import UsageError
@@ -52,9 +53,7 @@ def run(flags: EvaluateFlags) -> None:
     if engine is not HERE and subject is not None and flags.encoder is None and is_file_or_shards(subject):
         raise UsageError("--engine ray passes samples through an encoder; features are evaluated by one process")
     from counterpoint.evaluation.features import encoded_by  # deferred: loads torch and scikit-learn
-    from counterpoint.evaluation.protocol import evaluate  # deferred: likewise
-    from counterpoint.runs.seed_evaluation import evaluate_seeds  # deferred: likewise
 
     with encoded_by(engine):
-        evaluation = evaluate_seeds(str(subject), **asked) if has_seeds else evaluate(subject, **asked)
+        evaluation = cp.evaluate_seeds(str(subject), **asked) if has_seeds else cp.evaluate(subject, **asked)
     print_found(evaluation, as_json=flags.as_json)

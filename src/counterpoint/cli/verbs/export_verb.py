@@ -15,6 +15,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import counterpoint as cp
 from counterpoint.cli.arguments import RunFlags, array_or_name, given, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
@@ -43,11 +44,7 @@ class ExportFlags(RunFlags, ExportSettings):
 def run(flags: ExportFlags) -> None:
     """Export, and print the table."""
     open_run(Path(flags.run))  # before torch is loaded
-    from counterpoint.export.exporting import export  # deferred: loads torch
-
     asked = given(flags, ExportFlags, but=("run", "data", "push_to_hub", "private", "as_json"))
-    print_found(export(flags.run, data=array_or_name(flags.data), **asked), as_json=flags.as_json)
+    print_found(cp.export(flags.run, data=array_or_name(flags.data), **asked), as_json=flags.as_json)
     if flags.push_to_hub is not None:
-        from counterpoint.export.hub import push_to_hub  # deferred: see `cli.verbs`
-
-        print(push_to_hub(flags.out, flags.push_to_hub, private=flags.private), file=sys.stderr)
+        print(cp.push_to_hub(flags.out, flags.push_to_hub, private=flags.private), file=sys.stderr)

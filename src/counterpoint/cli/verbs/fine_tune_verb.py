@@ -12,6 +12,7 @@ examples:
 
 from typing import Any
 
+import counterpoint as cp
 from counterpoint.cli.arguments import JsonFlags, option
 from counterpoint.cli.outputs import print_folder, print_found
 from counterpoint.core.errors import UsageError
@@ -38,10 +39,8 @@ def run(flags: FineTuneFlags, settings: dict[str, Any]) -> None:
     subject = flags.run or flags.weights
     if subject is None or (flags.run is not None and flags.weights is not None):
         raise UsageError("give a run folder, or --encoder NAME --weights FILE, and one of them only")
-    from counterpoint.runs.fine_tuning import fine_tune  # deferred: loads torch and scikit-learn
-
     how = {"overwrite": flags.overwrite, "quiet": flags.quiet}
-    done = fine_tune(subject, test_data=flags.test_data, test_labels=flags.test_labels, **how, **settings)
+    done = cp.fine_tune(subject, test_data=flags.test_data, test_labels=flags.test_labels, **how, **settings)
     print_found(done, as_json=flags.as_json)
     if not flags.as_json:
         print_folder(done.run.path)

@@ -7,6 +7,7 @@ examples:
 
 from typing import Any
 
+import counterpoint as cp
 from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.core.terminal_text import shown
 
@@ -26,8 +27,6 @@ class PreviewFlags(VerbFlags):
 
 def run(flags: PreviewFlags, settings: dict[str, Any]) -> None:
     """Draw the sheet, and name it."""
-    from counterpoint.runs.preview import preview  # deferred: loads torch
-
     settings = {"data": None, **settings, "out": flags.out}  # the `out` of a file is the run folder's
     settings |= {"num_samples": flags.samples, "num_views": flags.columns}
-    print(shown(preview(**settings, overwrite=flags.overwrite, quiet=flags.quiet)))
+    print(shown(cp.preview(**settings, overwrite=flags.overwrite, quiet=flags.quiet)))

@@ -10,6 +10,7 @@ examples:
 from pathlib import Path
 from typing import Any, Literal
 
+import counterpoint as cp
 from counterpoint.cli.arguments import READ, JsonFlags, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.files import check_new_file
@@ -39,11 +40,9 @@ def run(flags: RecommendFlags, settings: dict[str, Any]) -> None:
     """Audit, measure, write the config, and name it."""
     out = Path(flags.out)
     check_new_file(out, [".yaml", ".yml"], overwrite=flags.overwrite)
-    from counterpoint.audit.recommending import recommend  # deferred: loads torch
-
     how = {"want": flags.want, "use_labels": flags.labels, "minutes": flags.minutes}
     how |= {"drop_near_copies": flags.drop_near_copies, **settings.get("source", {})}
-    found = recommend(flags.data, **how, known=flags.audit, quiet=flags.quiet).beside(out)
+    found = cp.recommend(flags.data, **how, known=flags.audit, quiet=flags.quiet).beside(out)
     found.save(out)
     print_found(found, as_json=flags.as_json)
     if not flags.as_json:

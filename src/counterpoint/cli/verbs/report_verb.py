@@ -8,6 +8,7 @@ examples:
 
 from pathlib import Path
 
+import counterpoint as cp
 from counterpoint.cli.arguments import Names, VerbFlags, option
 from counterpoint.core.rundir import open_run
 from counterpoint.core.terminal_text import shown
@@ -27,6 +28,4 @@ def run(flags: ReportFlags) -> None:
     """Write the page, and name it."""
     for path in flags.runs:
         open_run(Path(path))
-    from counterpoint.report.page import report  # deferred: loads NumPy and Pillow
-
-    print(shown(report(flags.runs, out=flags.out, bare=flags.bare, quiet=flags.quiet)))
+    print(shown(cp.report(flags.runs, out=flags.out, bare=flags.bare, quiet=flags.quiet)))

@@ -14,6 +14,7 @@ examples:
 
 from typing import Any
 
+import counterpoint as cp
 from counterpoint.cli.arguments import JsonFlags, Names, option, subject_from
 from counterpoint.cli.outputs import print_folder, print_found
 from counterpoint.core.errors import UsageError
@@ -40,11 +41,9 @@ def run(flags: SparsifyFlags, settings: dict[str, Any]) -> None:
     subject = subject_from(flags.subject, settings.pop("encoder", None))
     if odd := [text for text in flags.k if not (text.isascii() and text.isdigit())]:
         raise UsageError(f"k must be whole numbers, such as -k 8 or -k 2,4,8, got {odd[0]}")
-    from counterpoint.runs.sparsifying import sparsify  # deferred: loads torch
-
     how = {"labels": flags.labels, "supervised": flags.supervised, "codes": flags.codes}
     how |= {"overwrite": flags.overwrite, "quiet": flags.quiet, "k": [int(text) for text in flags.k]}
-    made = sparsify(subject, dims=flags.dims, data=settings.pop("data", None), **how, **settings)
+    made = cp.sparsify(subject, dims=flags.dims, data=settings.pop("data", None), **how, **settings)
     print_found(made, as_json=flags.as_json)
     if not flags.as_json:
         print_folder(made.run.path)

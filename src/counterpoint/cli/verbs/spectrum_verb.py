@@ -10,6 +10,7 @@ examples:
 
 from pathlib import Path
 
+import counterpoint as cp
 from counterpoint.cli.arguments import RunFlags, array_or_name, given, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
@@ -28,8 +29,6 @@ class SpectrumFlags(RunFlags, CurvatureSettings):
 def run(flags: SpectrumFlags) -> None:
     """Compute the spectrum and print it."""
     open_run(Path(flags.run))  # before torch is loaded
-    from counterpoint.runs.hessian_spectra import hessian_spectrum  # deferred: loads torch
-
     samples = {"data": array_or_name(flags.data), "labels": array_or_name(flags.labels)}
-    found = hessian_spectrum(flags.run, **samples, quiet=flags.quiet, **given(flags, CurvatureSettings))
+    found = cp.hessian_spectrum(flags.run, **samples, quiet=flags.quiet, **given(flags, CurvatureSettings))
     print_found(found, as_json=flags.as_json)

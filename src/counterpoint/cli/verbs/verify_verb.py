@@ -8,6 +8,7 @@ examples:
 
 from pathlib import Path
 
+import counterpoint as cp
 from counterpoint.cli.arguments import RunFlags
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
@@ -20,8 +21,6 @@ PLACE, SUMMARY = 60, "re-hash a run and replay one saved step"
 def run(flags: RunFlags) -> int:
     """Verify, and print what was found."""
     open_run(Path(flags.run), may_be_mixed=True)
-    from counterpoint.runs.verification import verify  # deferred: loads torch
-
-    verification = verify(flags.run, quiet=flags.quiet)
+    verification = cp.verify(flags.run, quiet=flags.quiet)
     print_found(verification, as_json=flags.as_json)
     return 0 if verification.is_intact else DIFFERS
