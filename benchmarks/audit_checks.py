@@ -25,7 +25,7 @@ from counterpoint.audit.audit_record import Audit
 from counterpoint.audit.audited_data import collect
 from counterpoint.audit.class_cues import class_cues
 from counterpoint.audit.picture_pass import PictureStatistics, Seen, look_through
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.evaluation.metric_types import wilson
 
 SEED = 1

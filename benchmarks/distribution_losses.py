@@ -26,7 +26,7 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 import counterpoint as cp
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sources import open_source
 from counterpoint.diagnostics.concepts import sparsity
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank

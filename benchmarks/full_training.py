@@ -9,7 +9,7 @@ from training_report import Verdict, at_least, at_most
 from training_runs import Setup
 
 import counterpoint as cp
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter

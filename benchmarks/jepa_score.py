@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.func import jacrev
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.numerics import unit_rows
+from counterpoint.core.settings import SourceSettings
 from counterpoint.core.terminal_text import TextTable
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter

@@ -25,10 +25,10 @@ from pyarrow import fs
 
 from counterpoint.audit.audited_data import BLOCK, AuditedData, collect
 from counterpoint.audit.auditing import PIECE
-from counterpoint.core import addresses
-from counterpoint.core.addresses import Address, as_path
+from counterpoint.core import user_files
 from counterpoint.core.arrow_files import GROUP_ROWS, write_groups
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
+from counterpoint.core.user_files import Address, as_path
 from counterpoint.data.formats.listed_pictures import COLUMNS, NOTE, pictures_in, write_listing
 from counterpoint.data.manifest import manifest_path
 from counterpoint.data.sources import open_source
@@ -111,7 +111,7 @@ def opened(folder: Path, number: int) -> tuple[int, AuditedData]:
     before = held()
     os.environ["COUNTERPOINT_CACHE"] = str(folder)
     store = SimulatedStore(number, FOLDER_ROWS)
-    addresses._file_system = lambda root: (store, "simulated")  # pyright: ignore[reportAttributeAccessIssue]
+    user_files._file_system = lambda root: (store, "simulated")  # pyright: ignore[reportAttributeAccessIssue]
     return before, collect(PLACE, SourceSettings())
 
 
@@ -140,7 +140,7 @@ def run_case(case: str, number: int, folder: Path) -> None:
     path, quiet = folder / "listing.parquet", Reporter(quiet=True).bar
     store = SimulatedStore(number, number if case == "flat" else FOLDER_ROWS)
     if case != "table":
-        addresses._file_system = lambda root: (store, "simulated")  # pyright: ignore[reportAttributeAccessIssue]
+        user_files._file_system = lambda root: (store, "simulated")  # pyright: ignore[reportAttributeAccessIssue]
     if case in ("open", "ray"):
         path = manifest_path(PLACE, (), NOTE).with_suffix(".parquet")
         path.parent.mkdir(parents=True)

@@ -28,8 +28,8 @@ from torchvision.transforms import v2
 from view_peers import MEAN, OURS, STD, Work, kornia_recipe, torchvision_recipe
 from views import table
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.process_setup import at_work
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.image_files import decode
 from counterpoint.data.formats.plain_jpegs import decode_plain
 from counterpoint.data.loader import Batch, BatchLoader

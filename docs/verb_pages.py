@@ -69,7 +69,7 @@ def default(field: FieldInfo) -> str:
 
 def teaching(verb: str) -> tuple[str, list[str], str]:
     """What the help of a verb says: what it does, its examples, what else there is to know."""
-    words, _, rest = re.sub(r"\nexamples?:\n", "\0", load_verb(verb).TEACH).partition("\0")
+    words, _, rest = re.sub(r"\nexamples?:\n", "\0", str(load_verb(verb).__doc__)).partition("\0")
     examples, _, after = rest.partition("\n\n")
     return with_flags(words.strip()), [line.strip() for line in examples.splitlines()], with_flags(after.strip())
 

@@ -11,7 +11,7 @@ WATCH = """
 import pickle, sys
 import numpy as np, torch, torch._dynamo
 import counterpoint as cp
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sources import CATALOGUE, open_source
 from counterpoint.engine.progress import Reporter
 

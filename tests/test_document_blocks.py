@@ -234,7 +234,7 @@ TRAINED = {
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_examples_of_a_verb_run(verb: str, workplace: Path, rng: np.random.Generator) -> None:
     """Those of its help, which its page of the reference shows."""
-    text = load_verb(verb).TEACH.partition("example")[2]
+    text = str(load_verb(verb).__doc__).partition("example")[2]
     lines = re.findall(r"^  (counterpoint .+)$", text, flags=re.MULTILINE)
     assert lines, verb
     for name in sorted(set(re.findall(r"runs/(\w+)", re.sub(r"--out \S+", "", text))) & TRAINED.keys()):

@@ -10,11 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-VERB = """
+VERB = '''
+"""Say hello."""
 from counterpoint.cli.arguments import VerbFlags, option
 
 PLACE, SUMMARY = 55, "say hello"
-TEACH = "Say hello."
 
 class HelloFlags(VerbFlags):
     name: str = option("whom", ..., place="NAME")
@@ -22,7 +22,7 @@ class HelloFlags(VerbFlags):
 def run(flags: HelloFlags) -> int:
     print("hello", flags.name)
     return 0
-"""
+'''
 
 SECTION = """
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.labels import number_labels
 from counterpoint.data.source import FileForm, NamedSource, Progress, Source, memory_source
 

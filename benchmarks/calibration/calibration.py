@@ -18,8 +18,8 @@ from calibration.healthy_features import FAMILIES
 from calibration.spoiled_samples import Sample
 from calibration.trained_faults import TRAINED_FAULTS
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.data_settings import Settings, SourceSettings
 from counterpoint.core.errors import DataError, RunError, unknown_name
+from counterpoint.core.settings import Settings, SourceSettings
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced

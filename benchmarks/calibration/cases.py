@@ -17,8 +17,8 @@ from calibration.feature_sets import FeatureSet, World
 from calibration.healthy_features import FAMILIES
 from calibration.spoiled_samples import HELD_OUT, Sample
 from calibration.trained_faults import HEALTHY, TRAINED_FAULTS, Form
-from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.run_records import Record
+from counterpoint.core.settings import LookSettings
 from counterpoint.core.validation import nest
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.evidence import REPRESENTATION, Evidence

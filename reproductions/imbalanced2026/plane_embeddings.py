@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.core.numerics import into_ball
+from counterpoint.core.settings import SourceSettings
 from counterpoint.core.validation import build
 from counterpoint.data.order import Order
 from counterpoint.data.source import Source

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, ValidationError
 
-from counterpoint.core.data_settings import Auto, Pair, Settings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import Auto, Pair, Settings, TrainSettings
 from counterpoint.core.validation import (
     build,
     dump_yaml,

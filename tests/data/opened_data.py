@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from refusals import refused

@@ -20,9 +20,9 @@ import torch
 
 import counterpoint as cp
 from counterpoint.cli.main import main
-from counterpoint.core.addresses import Address, _file_system
 from counterpoint.core.arrow_files import TextColumn
 from counterpoint.core.errors import DataError, StoreError, UsageError
+from counterpoint.core.user_files import Address, _file_system
 from counterpoint.evaluation.vector_table import read_table
 from counterpoint.search.table import Shards, embed_shards
 from data import shard_files
@@ -38,7 +38,7 @@ opened = partial(open_data, image_size=16)
 DIES_AT_A_SECOND_SHARD = """
 import os, signal, sys
 from counterpoint.cli.main import main
-from counterpoint.core.addresses import Address
+from counterpoint.core.user_files import Address
 from counterpoint.core.arrow_files import TextColumn
 upload, sent = Address.upload, []
 def die(address, path):
@@ -53,10 +53,10 @@ main(sys.argv[1:])
 NOTES_WHAT_IT_READS = """
 import os, sys
 from counterpoint.cli.main import main
-from counterpoint.core import addresses
+from counterpoint.core import user_files
 from counterpoint.data import sources, stores
 from counterpoint.data.formats import arrow_and_csv, tar_shards
-for module in (addresses, sources, arrow_and_csv):
+for module in (user_files, sources, arrow_and_csv):
     module.MOST_FILES = 5
 tar_shards.MOST_BYTES = 100
 sample = stores.FileStore._sample
@@ -162,7 +162,7 @@ def test_an_object_that_was_replaced_is_not_read_on(
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than 5 samples, or 100 bytes of shards, are too many to hold."""
-    for module in ("core.addresses", "data.sources", "data.formats.arrow_and_csv"):
+    for module in ("core.user_files", "data.sources", "data.formats.arrow_and_csv"):
         monkeypatch.setattr(f"counterpoint.{module}.MOST_FILES", 5)
     monkeypatch.setattr("counterpoint.data.formats.tar_shards.MOST_BYTES", 100)
     monkeypatch.setattr("counterpoint.data.formats.listed_pictures.GROUP_ROWS", 4)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from counterpoint.core.data_settings import ViewSettings
 from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import ViewSettings
 from counterpoint.data.views.colour import HUE_SHARE
 from counterpoint.data.views.presets import PRESETS, ViewPlan, choose_preset, plan_views
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.order import Order, build_order, class_counts_for, class_sizes, split_source, thin
 
 # --- the split

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import InterruptedRunError, NonFiniteError, RunError, TrainingError
-from counterpoint.core.log_lines import append_line
 from counterpoint.core.run_files import create_run
-from counterpoint.core.rundir import RunFolder
+from counterpoint.core.rundir import RunFolder, append_line
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge
 from counterpoint.data.loader import BatchLoader

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import counterpoint as cp
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import RunError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.core.stored_rows import StoredRows, whole
 from counterpoint.data.manifest import cache_folder
 from counterpoint.data.sources import open_source

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import counterpoint as cp
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.core.stored_rows import whole
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.settings import OptimSettings
+from counterpoint.core.settings import OptimSettings, SourceSettings
 from counterpoint.data.order import split_source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.optimisers import build_optimizer

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 import counterpoint as cp
-from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
+from counterpoint.core.settings import LookSettings
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.losses.build import build_loss

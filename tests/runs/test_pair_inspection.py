@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import counterpoint as cp
-from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.run import Run
+from counterpoint.core.settings import LookSettings
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.progress import Reporter

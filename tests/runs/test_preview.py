@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import counterpoint as cp
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sources import open_source
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import PRESETS

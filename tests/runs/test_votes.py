@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import counterpoint as cp
-from counterpoint.core.data_settings import LookSettings
+from counterpoint.core.settings import LookSettings
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.evidence import GREY_INPUT, RAW_INPUT, Evidence
 from counterpoint.engine.progress import Reporter

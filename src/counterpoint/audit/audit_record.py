@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import some
 from counterpoint.core.files import write_json
 from counterpoint.core.run_records import Figure, Listed, Record, Text
+from counterpoint.core.settings import SourceSettings
 from counterpoint.diagnostics.finding import LEVELS, JudgedFact, Level
 
 WIDTH, INDENT = 100, " " * 11

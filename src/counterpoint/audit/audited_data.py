@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from counterpoint.audit.audit_record import AGAINST
-from counterpoint.core.addresses import as_path
 from counterpoint.core.array_layout import with_missing
-from counterpoint.core.data_settings import PartSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.settings import PartSettings, SourceSettings
+from counterpoint.core.user_files import as_path
 from counterpoint.data.formats.arrow_and_csv import is_columns, open_columns
 from counterpoint.data.formats.image_files import decode
 from counterpoint.data.formats.image_folders import OTHER_SPLITS, has_splits

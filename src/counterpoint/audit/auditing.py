@@ -24,13 +24,12 @@ from counterpoint.audit.picture_copies import GREY
 from counterpoint.audit.picture_pass import NUM_COLUMNS, Seen, end_to_end, load_seen, look_through, save_seen, thumbnail
 from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures, warned
 from counterpoint.core import __version__
-from counterpoint.core.addresses import as_path
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.pieces import HERE, PieceEngine
+from counterpoint.core.settings import SourceSettings
 from counterpoint.core.table_columns import UNUSABLE
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.core.user_files import shown_name
+from counterpoint.core.user_files import as_path, shown_name
 from counterpoint.core.validation import build
 from counterpoint.data.sources import ARRAY
 from counterpoint.diagnostics.finding import LEVELS

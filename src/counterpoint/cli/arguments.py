@@ -9,11 +9,10 @@ from pydantic import BaseModel, Field, InstanceOf, Strict
 from pydantic.fields import FieldInfo
 
 from counterpoint.cli.parsers import Parser, load_verb
-from counterpoint.core.data_settings import PartSettings, Settings, option
 from counterpoint.core.errors import UsageError, gone, nearest
 from counterpoint.core.pieces import HERE, PieceEngine
 from counterpoint.core.rundir import open_run
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import PartSettings, Settings, TrainSettings, option
 from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.user_objects import from_flag
 from counterpoint.core.validation import (
@@ -96,10 +95,7 @@ def engine_from(flags: EngineFlags) -> PieceEngine:
         if asked:
             raise UsageError(f"--{next(iter(asked)).replace('_', '-')} goes with --engine ray")
         return HERE
-    from counterpoint.integrations.ray_jobs import (
-        RayEngine,
-        require_ray,
-    )  # deferred: who does not ask for Ray loads none
+    from counterpoint.integrations.ray_jobs import RayEngine, require_ray  # deferred: who asks for none loads none
 
     require_ray()
     # What passes no encoder takes no GPU.
@@ -109,11 +105,11 @@ def engine_from(flags: EngineFlags) -> PieceEngine:
 def build_parser(name: str) -> Parser:
     """The parser of one verb."""
     verb = load_verb(name)
-    parser = Parser(prog=f"counterpoint {name}", description=verb.TEACH)
+    parser = Parser(prog=f"counterpoint {name}", description=verb.__doc__)
     flags: type[BaseModel] = get_type_hints(verb.run)["flags"]
     add_fields(parser, flags)
-    if hasattr(verb, "SETTINGS"):
-        _add_settings(parser, verb.SETTINGS, getattr(verb, "OFTEN", ()))
+    if sections := CHOOSING if issubclass(flags, PartSettings) else getattr(verb, "SETTINGS", ()):
+        _add_settings(parser, sections, getattr(verb, "OFTEN", ()))
     places = [_extra(field)["place"] for field in flags.model_fields.values() if "place" in _extra(field)]
     parser.usage = " ".join([f"counterpoint {name}", *places, "[flags]"])  # all of them would fill the screen
     return parser
@@ -132,7 +128,10 @@ def read_words(name: str, words: Sequence[str]) -> list[Any]:
         name: _value(name, model.model_fields[name], text) for name, text in texts.items() if text not in (None, [])
     }
     flags = build(model, values, "command line")
-    return [flags, _read_settings(namespace, parser.settable)] if parser.settable else [flags]
+    settings = _read_settings(namespace, parser.settable) if parser.settable else {}
+    if issubclass(model, PartSettings):  # which data are taken is part of its record
+        return [flags.model_copy(update=settings.get("source", {}))]
+    return [flags, settings] if parser.settable else [flags]
 
 
 def add_fields(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:

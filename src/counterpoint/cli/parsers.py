@@ -103,7 +103,7 @@ def overview() -> str:
 
 
 def load_verb(name: str) -> ModuleType:
-    """Import the module of a verb: its help ``TEACH``, and ``run``, which takes its settings."""
+    """Import the module of a verb: its docstring is its help, and ``run`` takes its settings."""
     return import_module(f"counterpoint.cli.verbs.{name.replace('-', '_')}_verb")
 
 

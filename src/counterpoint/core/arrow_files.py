@@ -15,9 +15,8 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from counterpoint.core.addresses import Address, require_arrow
 from counterpoint.core.errors import CounterpointError, DataError, StoreError, first_line
-from counterpoint.core.user_files import open_regular, shown_name
+from counterpoint.core.user_files import Address, open_regular, require_arrow, shown_name
 
 ColumnKind = Literal["image", "bytes", "vector", "integer", "text", "other"]
 CHUNKS_KEPT = 4  # of each column

@@ -192,7 +192,7 @@ def gather_rows(x_ND: Tensor) -> Tensor:
     >>> gather_rows(torch.tensor([[1.0, 2.0]]))
     tensor([[1., 2.]])
     """
-    return x_ND if world_size() == 1 else _apply(_LinearOverRanks, x_ND, _all_rows, _sum_of_own_rows)
+    return x_ND if world_size() == 1 else _apply(_OverRanks, x_ND, _all_rows, _sum_of_own_rows)
 
 
 def sum_over_ranks(x: Tensor) -> Tensor:
@@ -204,7 +204,7 @@ def sum_over_ranks(x: Tensor) -> Tensor:
     >>> sum_over_ranks(torch.tensor([3.0]))
     tensor([3.])
     """
-    return x if world_size() == 1 else _apply(_LinearOverRanks, x, _total, _total)
+    return x if world_size() == 1 else _apply(_OverRanks, x, _total, _total)
 
 
 def logsumexp_over_ranks(x: Tensor) -> Tensor:
@@ -221,7 +221,7 @@ def logsumexp_over_ranks(x: Tensor) -> Tensor:
     """
     if world_size() == 1:
         return x
-    largest = _apply(_MaxOverRanks, x.detach())
+    largest = _apply(_OverRanks, x.detach(), _largest, _largest)  # detached: no derivative asks for an adjoint
     # -inf - (-inf) and the slope of log at 0 would make NaN where every rank has -inf; both are masked.
     is_empty = largest == -torch.inf
     # The shift is held fixed: it cancels, so that derivatives of any order are exact.
@@ -294,7 +294,7 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(dtype, copy=True, memory_format=torch.contiguous_format)
 
 
-class _LinearOverRanks(Function):
+class _OverRanks(Function):
     """A linear map over ranks, and the adjoint that carries gradients back; its derivatives need nothing else."""
 
     @staticmethod
@@ -308,11 +308,11 @@ class _LinearOverRanks(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         # The adjoint of the adjoint is the map itself: which gives derivatives of any order.
-        return _apply(_LinearOverRanks, gradient, ctx.adjoint, ctx.own), None, None
+        return _apply(_OverRanks, gradient, ctx.adjoint, ctx.own), None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _apply(_LinearOverRanks, tangent, ctx.own, ctx.adjoint)  # linear: the tangent goes the same way
+        return _apply(_OverRanks, tangent, ctx.own, ctx.adjoint)  # linear: the tangent goes the same way
 
 
 def _all_rows(x_ND: Tensor) -> Tensor:
@@ -338,15 +338,7 @@ def _total(x: Tensor) -> Tensor:
     return total.to(x.dtype)
 
 
-class _MaxOverRanks(Function):
-    """The largest over ranks, of detached tensors; a Function so that torch.func unwraps them."""
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        largest = x.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-        return largest
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
+def _largest(x: Tensor) -> Tensor:
+    largest = x.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return largest

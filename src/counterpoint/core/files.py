@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoint.core.addresses import Address
 from counterpoint.core.errors import RunError, StoreError, UsageError
 from counterpoint.core.operating_system import host_name, is_running, open_to_flush, open_unlinked
-from counterpoint.core.user_files import open_regular, read_text
+from counterpoint.core.user_files import Address, open_regular, read_text
 
-HASH_CHUNK_BYTES = 1 << 20
 UNTOUCHED = "the earlier content is untouched"
 TEMPORARY = ".tmp"  # in the names of files that are not finished
 # Ends of hidden names of folders: what is half made, or half removed; and an earlier one, which is always whole.
@@ -39,12 +37,9 @@ class Seal:
 
 def seal_of(path: Path) -> Seal:
     """Length and hash of a file."""
-    digest, size = hashlib.sha256(), 0
     with open_regular(path) as stream:
-        while chunk := stream.read(HASH_CHUNK_BYTES):
-            digest.update(chunk)
-            size += len(chunk)
-    return Seal(size, digest.hexdigest())
+        digest = hashlib.file_digest(stream, "sha256")
+        return Seal(stream.tell(), digest.hexdigest())
 
 
 def sha256_of(path: Path) -> str:

@@ -115,24 +115,11 @@ def unshown_metric(*, name: str, source: str, of: Any, at: str, unit: Unit = "nu
             one is None the figure does not exist.
         unit: how it is written.
     """
-    ends = (0.0, 1.0) if unit == "share" else (None, None)
-    return Metric(
-        name,
-        name,
-        name,
-        _defined(inspect.getdoc(of) or "", at),
-        source,
-        partial(_measured, of, at),
-        *ends,
-        unit=unit,
-        is_shown=False,
-    )
-
-
-def _defined(docstring: str, at: str) -> str:
-    """What a docstring says of a figure: of a field of a record in its line, else in the first line."""
+    docstring, ends = inspect.getdoc(of) or "", (0.0, 1.0) if unit == "share" else (None, None)
+    # A field of a record has its line; all else is defined in the first line.
     field = re.search(rf"^    {at.partition('.')[2] or '-'}: (.)(.+(?:\n     .+)*)", docstring, re.MULTILINE)
-    return " ".join(f"{field[1].upper()}{field[2]}".split()) if field else docstring.partition("\n")[0]
+    definition = " ".join(f"{field[1].upper()}{field[2]}".split()) if field else docstring.partition("\n")[0]
+    return Metric(name, name, name, definition, source, partial(_measured, of, at), *ends, unit=unit, is_shown=False)
 
 
 def _measured(of: Any, at: str, subject: Any) -> float:

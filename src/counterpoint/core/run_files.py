@@ -1,6 +1,7 @@
 """What in a run folder is ours: how a folder is made, when it may be made again, and what is cleared away then."""
 
 import contextlib
+import itertools
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -144,9 +145,7 @@ def check_free_for_seeds(folder: RunFolder, seeds: Sequence[int]) -> None:
 
 
 def is_beginning_of_seeds(folder: RunFolder) -> bool:
-    """Whether a folder is for several seeds, of which none has begun yet."""
-    if not folder.holds_seeds:
-        return False
+    """Whether no run of a folder for several seeds has begun yet."""
     runs = [run for run in map(folder.of_seed, folder.read_seeds().seeds) if run.path.exists()]
     return all(map(is_beginning, runs))
 
@@ -165,21 +164,18 @@ def clear(folder: RunFolder) -> None:
         if path != folder.status and (path.is_file() or path.is_symlink()):
             path.unlink()
     remove_leftovers(folder.path, [path.name for path in (*folder.files, folder.marker, folder.seeds)])
-    for pattern in FILES:
-        for path in _inside(folder.path, pattern):
-            path.unlink()
-    for pattern in FOLDERS:
-        for path in _inside(folder.path, pattern):
-            shutil.rmtree(path)
-    for pattern in EMPTIED:
-        for path in _inside(folder.path, pattern):
-            with contextlib.suppress(OSError):  # it is not empty, or no folder
-                path.rmdir()
+    for path in _inside(folder.path, FILES):
+        path.unlink()
+    for path in _inside(folder.path, FOLDERS):
+        shutil.rmtree(path)
+    for path in _inside(folder.path, EMPTIED):
+        with contextlib.suppress(OSError):  # it is not empty, or no folder
+            path.rmdir()
 
 
-def _inside(place: Path, pattern: str) -> Iterator[Path]:
-    """Files and folders that lie there, and not elsewhere by way of a link."""
-    for path in sorted(place.glob(pattern)):
+def _inside(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    """Files and folders that lie there, and not elsewhere by way of a link; of each pattern as it is reached."""
+    for path in itertools.chain.from_iterable(sorted(place.glob(pattern)) for pattern in patterns):
         above = list(path.relative_to(place).parents)[:-1]  # without the place itself
         if not path.is_symlink() and not any((place / part).is_symlink() for part in above):
             yield path

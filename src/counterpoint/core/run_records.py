@@ -5,6 +5,7 @@ missing is None. Lists become tuples; any other wrong type is an error.
 """
 
 from base64 import b64decode, urlsafe_b64encode
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Annotated, Any, Self, TypeVar
@@ -247,22 +248,17 @@ class EvaluationRow(Record):
 
 def corruption_means(rows: Iterable[EvaluationRow]) -> dict[str, dict[str, dict[str, float]]]:
     """Mean over severities of accuracies under corruptions: by classifier, then corruption, then features."""
-    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    found = defaultdict[tuple[str, str, str], list[float]](list)
     for row in rows:
         corruption = row.settings.get("corruption")
         if isinstance(corruption, str) and row.accuracy is not None:
             # "linear probe under fog 3"
             classifier = row.protocol.partition(f" under {corruption}")[0]
-            found.setdefault(classifier, {}).setdefault(corruption, {}).setdefault(row.features, []).append(
-                row.accuracy
-            )
-    return {
-        classifier: {
-            corruption: {features: fmean(values) for features, values in by_features.items()}
-            for corruption, by_features in by_corruption.items()
-        }
-        for classifier, by_corruption in found.items()
-    }
+            found[classifier, corruption, row.features].append(row.accuracy)
+    means: dict[str, dict[str, dict[str, float]]] = {}
+    for (classifier, corruption, features), values in found.items():
+        means.setdefault(classifier, {}).setdefault(corruption, {})[features] = fmean(values)
+    return means
 
 
 class EvaluationRecord(Record):

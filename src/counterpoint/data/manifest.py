@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from counterpoint.core.addresses import Address, Stamp, absolute, as_path
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import write_atomically
+from counterpoint.core.user_files import Address, Stamp, absolute, as_path
 
 FORMAT = "counterpoint manifest"
 VERSION = 2

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.counter_random import PURPOSE_ORDER, PURPOSE_SPLIT, words
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import SourceSettings
 
 # Not the run's seed: all runs on some data are compared, and trained, on the same samples.
 SPLIT_SEED = TAIL_SEED = 0

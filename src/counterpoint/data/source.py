@@ -11,8 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from counterpoint.core.array_layout import Kind, to_bytes
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError, nearest
+from counterpoint.core.settings import SourceSettings
 from counterpoint.core.table_columns import ColumnPlan
 from counterpoint.core.user_files import shown_name
 from counterpoint.data.formats.image_files import Skipped

@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.addresses import MOST_FILES, Address, as_path, exists
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.catalogues import loaded
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, first_line, gone, nearest
-from counterpoint.core.user_files import open_regular, read_text
+from counterpoint.core.settings import SourceSettings
+from counterpoint.core.user_files import MOST_FILES, Address, as_path, exists, open_regular, read_text
 from counterpoint.data.formats.indexed_images import Listing
 from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.formats.listed_pictures import open_listed, pictures_in

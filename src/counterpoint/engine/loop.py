@@ -18,9 +18,8 @@ from counterpoint.core.errors import (
     RunError,
     first_line,
 )
-from counterpoint.core.log_lines import append_line, log_hash
 from counterpoint.core.run_records import EpochRecord
-from counterpoint.core.rundir import RUN
+from counterpoint.core.rundir import RUN, append_line, log_hash
 from counterpoint.core.stop_signals import StopRequest, stop_on_signals
 from counterpoint.core.torch_state import GENERATOR, own_draws
 from counterpoint.data.loader import Batch

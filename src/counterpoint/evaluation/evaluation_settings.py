@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, Strict
 
-from counterpoint.core.data_settings import LookSettings, option
+from counterpoint.core.settings import LookSettings, option
 
 Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
 

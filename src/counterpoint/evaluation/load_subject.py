@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.addresses import Address, as_path
 from counterpoint.core.array_layout import Kind
-from counterpoint.core.data_settings import LookSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.process_setup import thread_remark
 from counterpoint.core.run_records import FEATURES
-from counterpoint.core.user_files import is_file_or_shards
+from counterpoint.core.settings import LookSettings, SourceSettings
+from counterpoint.core.user_files import Address, as_path, is_file_or_shards
 from counterpoint.core.user_objects import CUSTOM, is_origin
 from counterpoint.core.validation import build
 from counterpoint.data.order import split_source

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from counterpoint.core.data_settings import SourceSettings, ViewSettings
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import SourceSettings, TrainSettings, ViewSettings
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import build
 from counterpoint.data.order import Split, is_thinned

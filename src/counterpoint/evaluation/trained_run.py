@@ -9,13 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.derived_files import check_run
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import is_unchanged, run_named_in
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
 from counterpoint.data.order import Split, split_source, thin
 from counterpoint.data.source import Source, source_side

@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from counterpoint.core.addresses import as_path
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile, vector_writer
-from counterpoint.core.data_settings import PartSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
+from counterpoint.core.settings import PartSettings, SourceSettings
 from counterpoint.core.table_columns import ColumnPlan
-from counterpoint.core.user_files import is_shard_folder, open_regular
+from counterpoint.core.user_files import as_path, is_shard_folder, open_regular
 from counterpoint.data.formats.arrow_and_csv import is_columns, open_columns
 from counterpoint.data.formats.labels import is_missing, labels_as_asked, number_labels
 from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from counterpoint.core.data_settings import Count, Settings, option
 from counterpoint.core.errors import UsageError, first_line
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import Count, Settings, TrainSettings, option
 from counterpoint.core.validation import flat
 
 PORTS = range(20_000, 40_000)  # where the processes of a job meet, by its number: two jobs may share a machine

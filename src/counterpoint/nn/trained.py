@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, check_finite, to_samples
 from counterpoint.core.checks import check_held
-from counterpoint.core.data_settings import Count
 from counterpoint.core.derived_files import WEIGHTS_SHA256, read_card, write_card
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically
 from counterpoint.core.numerics import is_readable
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder, exported_folder
+from counterpoint.core.settings import Count
 from counterpoint.core.table_columns import ColumnPlan, encoded
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
 from counterpoint.core.user_objects import CUSTOM

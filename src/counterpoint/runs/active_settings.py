@@ -9,11 +9,11 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from counterpoint.core.addresses import as_path
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_files import as_path
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import leaf_fields
 from counterpoint.data.formats.tar_shards import find_shards
@@ -41,12 +41,10 @@ class Facts:
     Attributes:
         settings: as far as they are known; ``auto`` is the method's default.
         shape: of one sample; None before the data are open.
-        num_ranks: processes that train together.
     """
 
     settings: TrainSettings
     shape: tuple[int, ...] | None
-    num_ranks: int
 
     @cached_property
     def method(self) -> MethodEntry:
@@ -97,11 +95,6 @@ class Facts:
         owners = [name for name, method in METHODS.items() if getattr(method, attribute) is not None]
         return f"it has no {part}; {' and '.join(owners)} {'have' if len(owners) > 1 else 'has'} one"
 
-    def needs_form(self, setting: str, *others: str) -> str | None:
-        """Why a setting of ``source`` that only some forms of data read has no effect here."""
-        form, forms = form_of(self.settings.data), (*forms_that_read(setting), *others)
-        return None if form is None or form in forms else f"the data are {form}; it is for {', '.join(forms)}"
-
 
 def check_choices(settings: TrainSettings) -> None:
     """Refuse unknown names, and settings without effect, before any data are read.
@@ -128,7 +121,7 @@ def idle_settings(settings: TrainSettings, shape: tuple[int, ...] | None = None)
         settings: as far as they are known.
         shape: of one sample, where the views are filled in, too.
     """
-    facts = Facts(settings, shape, world_size())
+    facts = Facts(settings, shape)
     # Before the data are open, it is unknown whether they are pictures.
     rules = RULES if shape is None else {**RULES, **(VECTOR_RULES if len(shape) == 1 else IMAGE_RULES)}
     rules = {**RULES, **OWN_VIEW_RULES} if settings.views.preset == CUSTOM else rules
@@ -214,12 +207,17 @@ def _needs_colour(facts: Facts) -> str | None:
     return None if facts.shape[0] == 3 else "the data are grey"
 
 
-def _shards(facts: Facts) -> tuple[str, ...]:
-    """A folder counts as tar shards where it has some; it is looked through only if a column was named."""
-    # In this order: looking through a folder of a million files takes long.
-    if facts.settings.source.label_column == AUTO or not find_shards(as_path(str(facts.settings.data))):
-        return ()
-    return ("an image folder",)
+def _needs_form(name: str) -> Callable[[Facts], str | None]:
+    """A setting of ``source`` that only some forms of data read."""
+
+    def rule(facts: Facts) -> str | None:
+        form, forms = form_of(facts.settings.data), forms_that_read(name)
+        # A folder counts as tar shards where it has some; of a million files that takes long to see.
+        if name == "label_column" and facts.settings.source.label_column != AUTO:
+            forms += ("an image folder",) if find_shards(as_path(str(facts.settings.data))) else ()
+        return None if form is None or form in forms else f"the data are {form}; it is for {', '.join(forms)}"
+
+    return rule
 
 
 # Each rule says why its setting has no effect; None where it has one. Those of changes wait for the data.
@@ -253,16 +251,13 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
         None if facts.method.wiring in ENCODES_BOTH else "it encodes each view separately"
     ),
     "engine.strategy": lambda facts: (
-        None if facts.num_ranks > 1 else "one process trains; it is for several ranks, as torchrun starts them"
+        None if world_size() > 1 else "one process trains; it is for several ranks, as torchrun starts them"
     ),
     "source.imbalance_ratio": _read_by("source.imbalance", "exponential", "step"),
-    "source.root": lambda facts: facts.needs_form("root"),
-    "source.image_column": lambda facts: facts.needs_form("image_column"),
-    "source.label_column": lambda facts: facts.needs_form("label_column", *_shards(facts)),
-    "source.drop_columns": lambda facts: facts.needs_form("drop_columns"),
-    "source.columns": lambda facts: facts.needs_form("columns"),
-    "source.max_bad": lambda facts: facts.needs_form("max_bad"),
-    "source.altered": lambda facts: facts.needs_form("altered"),
+    **{
+        f"source.{name}": _needs_form(name)
+        for name in ("root", "image_column", "label_column", "drop_columns", "columns", "max_bad", "altered")
+    },
 }
 VECTOR_RULES: Mapping[str, Callable[[Facts], str | None]] = {
     f"views.{name}": lambda facts: "the data are vectors, which views.noise and views.dropout change"

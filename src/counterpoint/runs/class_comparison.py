@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.run import Run
+from counterpoint.core.settings import LookSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.formats.labels import Labels

@@ -12,14 +12,13 @@ from scipy.sparse import csr_matrix, save_npz
 from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
-from counterpoint.core.addresses import require_arrow
 from counterpoint.core.arrow_files import GROUP_ROWS, PARQUET_SUFFIX
 from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.paired_shares import Difference, compare_hits
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.core.torch_state import own_draws
-from counterpoint.core.user_files import shown_name
+from counterpoint.core.user_files import require_arrow, shown_name
 from counterpoint.data.order import Split
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.features import evenly_spaced

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from counterpoint.core.data_settings import Auto, Count, Settings, option
 from counterpoint.core.errors import RunError
+from counterpoint.core.settings import Auto, Count, Settings, option
 from counterpoint.core.terminal_text import Printed, TextTable
 from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum
 

@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from counterpoint.core.dist import barrier, is_first_rank
 from counterpoint.core.errors import InterruptedRunError, RunError, TrainingError
 from counterpoint.core.files import remove_leftovers
-from counterpoint.core.log_lines import log_hash
 from counterpoint.core.operating_system import peak_memory
 from counterpoint.core.run import Run
 from counterpoint.core.run_files import create_run, create_seeds, foreign_names
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import SeedsRecord
-from counterpoint.core.rundir import RunFolder
+from counterpoint.core.rundir import RunFolder, log_hash
 from counterpoint.engine.checkpoint import remove_unfinished
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training

@@ -60,11 +60,8 @@ class FineTuned:
         return {**self.evaluation.to_dict(), "run": str(self.run.path), "gain": asdict(self.gain)}
 
     def __str__(self) -> str:
-        fine_tuned, frozen, gain = (
-            self.evaluation.row("embedding", CLASSIFIER),
-            self.evaluation.row(INITIAL, PROBE),
-            self.gain,
-        )
+        row, gain = self.evaluation.row, self.gain
+        fine_tuned, frozen = row("embedding", CLASSIFIER), row(INITIAL, PROBE)
         share = f"{fine_tuned.figure:.1%}, a linear probe on the frozen initial encoder {frozen.figure:.1%}"
         ends = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
         verdict = "" if gain.is_told_apart else ": not told apart"

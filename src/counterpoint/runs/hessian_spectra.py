@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from counterpoint.core.addresses import as_path, exists
 from counterpoint.core.derived_files import write_derived
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.operating_system import available_memory
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.torch_state import only_training, usual_modes
+from counterpoint.core.user_files import as_path, exists
 from counterpoint.core.validation import build
 from counterpoint.data.sources import ARRAY, CATALOGUE
 from counterpoint.diagnostics.curvature.hessian_products import CoupledLoss, graph_bytes, hessian_operator

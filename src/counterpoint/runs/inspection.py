@@ -7,12 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from counterpoint.core.addresses import as_path
-from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
+from counterpoint.core.settings import LookSettings
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.core.user_files import is_file_or_shards
+from counterpoint.core.user_files import as_path, is_file_or_shards
 from counterpoint.core.validation import build
 from counterpoint.data.formats.arrow_and_csv import is_columns
 from counterpoint.data.formats.npz_files import read_npy

@@ -13,9 +13,8 @@ from typing import Any
 from pydantic import Field
 
 from counterpoint.core.catalogues import PACKAGE
-from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError, nearest
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import Settings, TrainSettings
 from counterpoint.core.terminal_text import shown
 from counterpoint.core.validation import flat, merge, nest, read_yaml_mapping
 

@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import Settings, TrainSettings
 from counterpoint.data.order import Split, class_sizes, split_source, thin
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.views.image_statistics import look, sample_pictures
@@ -231,11 +230,8 @@ def _encoder(source: Source, placement: Placement) -> tuple[str, str]:
     side = max(source.shape[1:])
     if side <= 16 or (placement.device == "cpu" and side <= CONVNET_LARGEST_SIDE):
         return "convnet", f"images of {side} px on {placement.device}: small enough to train in minutes"
-    return (
-        ("resnet9", f"images of {side} px")
-        if placement.device == "cpu"
-        else ("resnet18", f"images of {side} px on a GPU")
-    )
+    name, where = ("resnet9", "") if placement.device == "cpu" else ("resnet18", " on a GPU")
+    return name, f"images of {side} px{where}"
 
 
 def usual_batch(num_train: int) -> tuple[int, str]:

@@ -11,10 +11,9 @@ import torch
 
 from counterpoint.core.errors import RunError, StaleFileError, UsageError
 from counterpoint.core.files import run_named_in
-from counterpoint.core.log_lines import read_lines
 from counterpoint.core.process_setup import runnable_processors
 from counterpoint.core.run_records import RunStatus
-from counterpoint.core.rundir import RUN, RunFolder
+from counterpoint.core.rundir import RUN, RunFolder, read_lines
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import with_threads
 from counterpoint.core.user_files import read_text

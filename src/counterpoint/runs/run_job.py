@@ -2,7 +2,6 @@
 
 import json
 import math
-from typing import Any
 
 import torch
 
@@ -68,7 +67,17 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
         floor=floor if math.isfinite(floor) else None,
         measure=knn,
         loggers=build_loggers(engine, folder) if is_first_rank() else (),
-        facts=_facts(assembled),
+        facts={
+            "seed": settings.seed,
+            "torch": torch.__version__.split("+")[0],  # 2.9.0+cu128: the build is not told
+            "num_threads": torch.get_num_threads(),
+            "device": engine.device,
+            "world_size": world_size(),
+            # Without the folder: checkpoints of one run are the same bytes wherever it is.
+            "resolved": settings.model_dump(mode="json", exclude={"out"}),
+            "data": source.fingerprint,
+            **({} if assembled.start is None else {RECORD: assembled.start.record()}),
+        },
     )
 
 
@@ -81,17 +90,3 @@ def check_alike(job: TrainingJob, assembled: Assembled) -> None:
             f"fingerprint {broadcast_text(assembled.source.fingerprint)}); use one shared copy, and name engine.device "
             "and engine.precision where machines are unlike"
         )
-
-
-def _facts(assembled: Assembled) -> dict[str, Any]:
-    return {
-        "seed": assembled.settings.seed,
-        "torch": torch.__version__.split("+")[0],  # 2.9.0+cu128: the build is not told
-        "num_threads": torch.get_num_threads(),
-        "device": assembled.settings.engine.device,
-        "world_size": world_size(),
-        # Without the folder: checkpoints of one run are the same bytes wherever it is.
-        "resolved": assembled.settings.model_dump(mode="json", exclude={"out"}),
-        "data": assembled.source.fingerprint,
-        **({} if assembled.start is None else {RECORD: assembled.start.record()}),
-    }

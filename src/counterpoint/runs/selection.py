@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.paired_shares import jackknife_half_width
 from counterpoint.core.run import Run
+from counterpoint.core.settings import LookSettings
 from counterpoint.core.terminal_text import Printed, TextTable
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build

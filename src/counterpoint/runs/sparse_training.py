@@ -1,19 +1,25 @@
-"""Train a sparse code on features: reconstruct at k and at 4k, agree between two views, and leave no unit silent."""
+"""Train a sparse code on features and those of views: reconstruct at k and at 4k, agree, and leave no unit silent."""
 
-# N samples, B of a batch, D features, H units
+# N samples, B of a batch, D features, E draws, H units
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import TrainingError
-from counterpoint.core.settings import OptimSettings
+from counterpoint.core.errors import DataError, TrainingError, UsageError
+from counterpoint.core.settings import TrainSettings
 from counterpoint.engine.optimisers import build_optimizer, build_schedule, set_learning_rate
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.features import VIEW_EPOCH, extract
+from counterpoint.evaluation.features import check_finite as check_rows
+from counterpoint.evaluation.subject import view_drawer
 from counterpoint.losses.infonce import InfoNCE
 from counterpoint.losses.supervised import SupCon
+from counterpoint.nn.encoders import IDENTITY
 from counterpoint.nn.heads import SparseCode, keep_largest
+from counterpoint.nn.layer_outputs import REPRESENTATION
+from counterpoint.runs.assembly import Assembled
 
 # wen2025's released code has 1/8, 1/32 and 1. With 1 the code at k = 16 is a point of kNN behind, with 0.1 that at 8.
 WIDE, AUXILIARY, CONTRAST = 1 / 8, 1 / 32, 0.3
@@ -24,35 +30,69 @@ BALANCE = 0.02  # of the features' deviation, by which a shift rises in a step w
 ROUNDING = 1e-12  # of the largest variance, up to which a direction counts as having none
 ROOT = 1 / 4  # power of its variance by which a direction is divided: 0 leaves features as they are, 1/2 whitens them
 MEMORY = 0.98  # of a unit's share of samples from step to step
+NUM_DRAWS = 2  # of the views of each picture, encoded before training
 MOST_FITTED = 2048  # samples that say how long the first codes are
 BALANCED_SHARE = 0.95  # of the steps; the last ones train the code as it is
 
 Views = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
-@dataclass(frozen=True)
-class CodePlan:
-    """How a code is trained.
+def features_of(assembled: Assembled, dims: int, reporter: Reporter) -> Tensor:
+    """Features of all samples, (n, d).
 
-    Attributes:
-        sizes: every k that is trained, ascending.
-        temperature: of the contrast.
-        epochs: passes over the features.
-        batch_size: samples of a step.
-        optim: optimiser and schedule, filled in.
-        seed: of order and first weights.
+    Raises:
+        UsageError: the code has fewer units than there are features.
+        DataError: all features are the same.
     """
+    source, width = assembled.source, assembled.encoder.card.width
+    if dims < width:
+        raise UsageError(
+            f"dims must be at least the width of the features, {width}, got {dims}: a sparse code of fewer units than "
+            "features says less than truncation; 4 times the width is usual"
+        )
+    with reporter.bar(f"encoding {len(source):,} samples", -(-len(source) // 128)) as advance:
+        x_ND = extract(assembled.encoder, source, [REPRESENTATION], advance=advance).representation
+    # Where all are equal but for rounding, directions are noise.
+    if not bool((x_ND.std(dim=0) > 1e-6 * x_ND.abs().amax(dim=0).clamp(min=1e-30)).any()):
+        raise DataError(
+            f"all {len(x_ND):,} samples of {source.name} have the same features; no code can tell them apart"
+        )
+    return x_ND
 
-    sizes: tuple[int, ...]
-    temperature: float
-    epochs: int
-    batch_size: int
-    optim: OptimSettings
-    seed: int
+
+def views_of(assembled: Assembled, width: int, reporter: Reporter) -> Views:
+    """Features of two views of training samples: of pictures drawn before, of vectors anew in each epoch."""
+    encoder, source, positions = assembled.encoder, assembled.source, assembled.part.positions
+    drawer = view_drawer(assembled.settings, encoder.card, assembled.given.views)
+
+    def drawn(rows: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+        ids = positions[rows]
+        views = drawer.two_views(source.store.fetch(ids.tolist()), ids, epoch)
+        with torch.no_grad():
+            first, second = (encoder.backbone(view) for view in views)
+        for each in (first, second):
+            check_rows({"features": each.numpy()}, ids, source)
+        return first, second
+
+    if source.kind == "vectors" and encoder.card.architecture == IDENTITY:
+        return drawn
+    parts = torch.arange(len(positions)).split(256)
+    kept_E2ND = torch.empty(NUM_DRAWS, 2, len(positions), width)
+    with reporter.bar(f"encoding {2 * NUM_DRAWS} views of each sample", NUM_DRAWS * len(parts)) as advance:
+        for draw in range(NUM_DRAWS):
+            for rows in parts:
+                kept_E2ND[draw, 0, rows], kept_E2ND[draw, 1, rows] = drawn(rows, VIEW_EPOCH + 1 + draw)
+                advance()
+    return lambda rows, epoch: (kept_E2ND[epoch % NUM_DRAWS, 0, rows], kept_E2ND[epoch % NUM_DRAWS, 1, rows])
 
 
 def train_code(
-    code: SparseCode, x_ND: Tensor, views: Views, plan: CodePlan, labels_N: Tensor | None = None
+    code: SparseCode,
+    x_ND: Tensor,
+    labels_N: Tensor | None,
+    views: Views,
+    settings: TrainSettings,
+    sizes: tuple[int, ...],
 ) -> Iterator[float]:
     r"""Train a code, in place; gives the mean loss of each epoch.
 
@@ -71,28 +111,30 @@ def train_code(
     Args:
         code: whose weights are trained; it begins at samples.
         x_ND: features of the training samples.
-        views: features of two views of samples, by their rows and the epoch.
-        plan: how long, and for which k.
         labels_N: classes, which then say what belongs together; a sample without one (-1) belongs to itself.
+        views: features of two views of samples, by their rows and the epoch.
+        settings: temperature of the contrast, epochs, batch size, optimiser and seed, filled in.
+        sizes: every k that is trained, ascending.
 
     Raises:
         TrainingError: a loss that is not finite.
     """
-    draws, num_samples = torch.Generator().manual_seed(plan.seed), len(x_ND)
+    draws, num_samples = torch.Generator().manual_seed(settings.seed), len(x_ND)
+    epochs, batch_size = int(settings.epochs), int(settings.batch_size)
     metric = _Metric(x_ND)
     x_ND = metric.of(x_ND)
     rows_H = torch.cat(
         [torch.randperm(num_samples, generator=draws) for _ in range(-(-len(code.shift_H) // num_samples))]
     )
     code.begin_at(x_ND[rows_H[: len(code.shift_H)]], torch.zeros_like(code.centre_D))
-    _fit_length(code, x_ND[rows_H[:MOST_FITTED]], plan.sizes)
-    steps = _CodeSteps(code, plan, labels_N)
-    num_batches = num_samples // plan.batch_size
-    schedule = build_schedule(plan.optim, num_epochs=plan.epochs, batches_per_epoch=num_batches)
-    for epoch in range(1, plan.epochs + 1):
+    _fit_length(code, x_ND[rows_H[:MOST_FITTED]], sizes)
+    steps = _CodeSteps(code, labels_N, settings, sizes)
+    num_batches = num_samples // batch_size
+    schedule = build_schedule(settings.optim, num_epochs=epochs, batches_per_epoch=num_batches)
+    for epoch in range(1, epochs + 1):
         total = 0.0
-        order_N = torch.randperm(num_samples, generator=draws)[: num_batches * plan.batch_size]
-        for place, rows_B in enumerate(order_N.split(plan.batch_size)):
+        order_N = torch.randperm(num_samples, generator=draws)[: num_batches * batch_size]
+        for place, rows_B in enumerate(order_N.split(batch_size)):
             step = (epoch - 1) * num_batches + place
             set_learning_rate(steps.optimizer, schedule(step))
             batch = torch.stack([x_ND[rows_B], *(metric.of(view_BD) for view_BD in views(rows_B, epoch))])
@@ -140,18 +182,20 @@ def _fit_length(code: SparseCode, x_ND: Tensor, sizes: tuple[int, ...]) -> None:
 
 
 class _CodeSteps:
-    def __init__(self, code: SparseCode, plan: CodePlan, labels_N: Tensor | None) -> None:
-        self.code, self.plan = code, plan
-        self.optimizer = build_optimizer(code, plan.optim)
+    def __init__(
+        self, code: SparseCode, labels_N: Tensor | None, settings: TrainSettings, sizes: tuple[int, ...]
+    ) -> None:
+        self.code, self.sizes = code, sizes
+        self.optimizer = build_optimizer(code, settings.optim)
         self.labels_N = None if labels_N is None else own_classes(labels_N)
         contrast = InfoNCE if labels_N is None else SupCon
-        self.contrast = contrast(plan.temperature)
-        self.target = plan.sizes[0] / len(code.shift_H)
+        self.contrast = contrast(float(settings.temperature))
+        self.target = sizes[0] / len(code.shift_H)
         self.load_H = torch.full_like(code.shift_H, self.target)
         self.idle_H = torch.zeros_like(code.shift_H)  # steps
 
     def take(self, batch_3BD: Tensor, rows_B: Tensor, step: int, progress: float) -> float:
-        code, sizes, size = self.code, self.plan.sizes, len(rows_B)
+        code, sizes, size = self.code, self.sizes, len(rows_B)
         x_MD = batch_3BD.flatten(0, 1)
         all_MH = code.activations(x_MD)
         # Descending, so that the first k are the code at k.

@@ -12,8 +12,8 @@ from scipy.sparse import csr_matrix
 from torch import Tensor, nn
 
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.log_lines import append_line, log_hash
 from counterpoint.core.run import Run
+from counterpoint.core.rundir import append_line, log_hash
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.terminal_text import Printed, TextTable
 from counterpoint.core.torch_state import only_training, usual_modes
@@ -31,12 +31,11 @@ from counterpoint.runs.code_figures import (
     sparse_rows,
     write_codes,
 )
-from counterpoint.runs.code_subject import code_subject, features_of, views_of
 from counterpoint.runs.execution import Hold
 from counterpoint.runs.one_run import Start, new_run_id, try_assembly
 from counterpoint.runs.run_description import describe, first_status
-from counterpoint.runs.sparse_training import CodePlan, train_code
-from counterpoint.runs.user_inputs import out_folder
+from counterpoint.runs.sparse_training import features_of, train_code, views_of
+from counterpoint.runs.user_inputs import code_subject, out_folder
 
 DIMS, TEMPERATURE = 4096, 0.2
 NUM_STEPS = 300  # 800 fit noise: at k = 2 the code of supervised features loses three points of kNN
@@ -231,12 +230,11 @@ def _train(
     settings, code, folder = assembled.settings, assembled.encoder.projector, out_folder(assembled.settings)
     assert isinstance(code, SparseCode)
     positions = assembled.part.positions
-    epochs, batch = int(settings.epochs), int(settings.batch_size)
-    plan = CodePlan(sizes, float(settings.temperature), epochs, batch, settings.optim, settings.seed)
-    num_batches = len(positions) // batch
+    epochs, num_batches = int(settings.epochs), len(positions) // int(settings.batch_size)
     views = views_of(assembled, x_ND.shape[1], reporter)
     with reporter.bar(f"training a code of {len(code.shift_H):,} units", epochs) as advance:
-        for epoch, loss in enumerate(train_code(code, x_ND[positions], views, plan, labels_N), start=1):
+        losses = train_code(code, x_ND[positions], labels_N, views, settings, sizes)
+        for epoch, loss in enumerate(losses, start=1):
             append_line(folder.metrics, {"epoch": epoch, "step": epoch * num_batches, "loss": loss})
             advance()
     save_encoder(folder, assembled.encoder)

@@ -1,4 +1,4 @@
-"""What the caller holds in memory, and opening the data of a run with it."""
+"""What the caller holds in memory or names, as settings and parts, and opening the data of a run with it."""
 
 import os
 from collections.abc import Mapping
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
-from counterpoint.core.addresses import as_path
 from counterpoint.core.errors import UsageError
-from counterpoint.core.run import Run
+from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.user_files import shown_name
+from counterpoint.core.user_files import as_path, is_file_or_shards, shown_name
 from counterpoint.core.user_objects import CUSTOM, is_origin, load_part
 from counterpoint.core.validation import merge, nest
 from counterpoint.data.source import Source
@@ -21,7 +21,10 @@ from counterpoint.data.sources import ARRAY, open_source
 from counterpoint.data.views.own_views import OwnViews, as_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.subject import name_skipped
+from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.evaluation.vector_table import Table, is_embedded, read_table
 from counterpoint.losses.loss import Loss, as_loss
+from counterpoint.nn.encoders import IDENTITY
 from counterpoint.runs.recipes import with_recipe
 from counterpoint.runs.warm_start import WarmStart
 
@@ -163,3 +166,46 @@ def out_folder(settings: TrainSettings) -> RunFolder:
     if shown_name(out) != out:
         raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")
     return RunFolder(Path(out))
+
+
+def code_subject(subject: Any, data: Any, labels: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], Given]:
+    """Settings of training that follow from a subject of ``sparsify``, and what is in memory.
+
+    Raises:
+        UsageError: data beside features, or an encoder without data.
+    """
+    own: dict[str, Any] = {name: settings[name] for name in ("views",) if name in settings}
+    if isinstance(labels, str | Path):
+        own["source"], labels = {"labels": str(labels)}, None
+    path = as_path(subject) if isinstance(subject, str | Path) and is_file_or_shards(subject) else None
+    if path is not None or isinstance(subject, Table | Tensor | np.ndarray):
+        if data is not None:
+            raise UsageError("data goes with an encoder; only features were given")
+        if path is not None and (path.is_dir() or (path.suffix != ".npy" and is_embedded(path))):
+            subject = read_table(path)
+        if isinstance(subject, Table):
+            labels = subject.labels if labels is None else labels
+            subject = subject.vectors
+        own |= {"encoder": IDENTITY}
+        if path is None:
+            own |= {"out": "runs/features-sparse"}
+        return Given.of_call(subject, own, labels)
+    if isinstance(subject, nn.Module) or (isinstance(subject, str) and not Path(subject).exists()):
+        if data is None:
+            raise UsageError(
+                f"{subject if isinstance(subject, str) else type(subject).__name__} is neither a run nor a "
+                "file; an encoder from elsewhere comes without samples: give --data"
+            )
+        return Given.of_call(data, {**own, "encoder": subject}, labels)
+    known = as_run(subject)
+    before = read_resolved(known.folder)
+    if data is None:
+        data = before.data if known.data is None else known.data
+        labels = known.labels if labels is None else labels
+        own["source"] = {**before.source.model_dump(), **own.get("source", {})}
+    own |= {"init": str(known.path), "out": f"{known.path.resolve()}-sparse", "views": own.get("views", known.views)}
+    if own["views"] is None:
+        own["views"] = {} if before.views.preset == "custom" else before.views.model_dump()
+    if known.encoder is not None:
+        own["encoder"] = known.encoder
+    return Given.of_call(data, own, labels)

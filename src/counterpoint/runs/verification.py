@@ -12,9 +12,8 @@ from typing import Any, Literal, NamedTuple
 from counterpoint.core.derived_files import check_settings, read_card, read_derived
 from counterpoint.core.errors import CounterpointError, DataError, RunError, StaleFileError, UsageError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
-from counterpoint.core.log_lines import read_lines
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.rundir import RUN, RunFolder
+from counterpoint.core.rundir import RUN, RunFolder, read_lines
 from counterpoint.core.terminal_text import Printed, shown
 from counterpoint.core.torch_state import only_training, usual_modes, with_threads
 from counterpoint.core.user_files import read_text

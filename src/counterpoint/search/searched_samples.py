@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.data_settings import LookSettings, option
 from counterpoint.core.errors import DataError
 from counterpoint.core.files import read_sealed
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run import Run, as_run
+from counterpoint.core.settings import LookSettings, option
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter

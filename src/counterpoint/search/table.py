@@ -14,17 +14,16 @@ from typing import Any
 
 from torch import nn
 
-from counterpoint.core.addresses import as_path, require_arrow
 from counterpoint.core.arrow_files import PARQUET_SUFFIX
-from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.pieces import HERE, PieceEngine, Workers
 from counterpoint.core.ranks import WorkPart
 from counterpoint.core.run import Run
+from counterpoint.core.settings import LookSettings
 from counterpoint.core.stored_rows import whole
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
+from counterpoint.core.user_files import SHARD_PLAN, as_path, is_shard_folder, require_arrow
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import software_of, weights_hash

@@ -15,8 +15,8 @@ from campaign.data_files import EMBEDDINGS, NAMED, SEEDS, damage
 from campaign.kind import Case, Kind, Place, Verdict
 from campaign.oracle import OK, USAGE, judge
 from campaign.processes import Process, run_command
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import CounterpointError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 

@@ -1,15 +1,4 @@
-"""`counterpoint audit`."""
-
-from pathlib import Path
-from typing import Any
-
-from counterpoint.cli.arguments import READ, EngineFlags, engine_from, option
-from counterpoint.cli.outputs import Level, health_code, page_writer, print_found
-from counterpoint.core.files import check_new_file
-from counterpoint.core.terminal_text import shown
-
-PLACE, SUMMARY = 4, "check data before training: contents and problems"
-TEACH = """Check data before training: formats and sizes, broken files, classes and their counts, copies and near
+"""Check data before training: formats and sizes, broken files, classes and their counts, copies and near
 copies (also between training and test part), blank or cut pictures and noise, classes that colours or file formats
 reveal, and whether there are enough samples for a verdict.
 
@@ -20,6 +9,17 @@ examples:
   counterpoint audit photos/ --engine ray --workers 8 --pieces figures/
   counterpoint audit vectors.npy
   counterpoint audit customers.csv --source.label-column churned"""
+
+from pathlib import Path
+from typing import Any
+
+import counterpoint as cp
+from counterpoint.cli.arguments import READ, EngineFlags, engine_from, option
+from counterpoint.cli.outputs import Level, health_code, page_writer, print_found
+from counterpoint.core.files import check_new_file
+from counterpoint.core.terminal_text import shown
+
+PLACE, SUMMARY = 4, "check data before training: contents and problems"
 SETTINGS = READ
 
 
@@ -44,11 +44,9 @@ def run(flags: AuditFlags, settings: dict[str, Any]) -> int:
     if file is not None:
         check_new_file(file, [".json"], overwrite=flags.overwrite, flag="--json")
     engine = engine_from(flags)
-    from counterpoint.audit.auditing import audit  # deferred: loads torch
-
     write = page_writer(flags.out, "audit")
     where = {"engine": engine, "pieces": flags.pieces}
-    found = audit(flags.data, against=flags.against, quiet=flags.quiet, **where, **settings.get("source", {}))
+    found = cp.audit(flags.data, against=flags.against, quiet=flags.quiet, **where, **settings.get("source", {}))
     print_found(found, as_json=flags.json_file == "-")
     written = [file and found.save(file), write(found)]
     print(*(shown(path) for path in written if path is not None), sep="\n", end="\n" if any(written) else "")

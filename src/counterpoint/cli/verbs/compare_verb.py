@@ -1,13 +1,4 @@
-"""`counterpoint compare`."""
-
-from pathlib import Path
-
-from counterpoint.cli.arguments import JsonFlags, Names, given, option
-from counterpoint.cli.outputs import print_found
-from counterpoint.core.rundir import open_run, seed_folders
-
-PLACE, SUMMARY = 35, "which differences between runs are real, in pairs and over seeds"
-TEACH = """Compare evaluated runs, and files that `counterpoint evaluate` wrote for other encoders or features:
+"""Compare evaluated runs, and files that `counterpoint evaluate` wrote for other encoders or features:
 figure by figure on the same queries, in pairs, with the 95 % interval of each difference, its p (corrected by Holm) and
 whether it is real. Runs whose settings differ only in the seed count as one method, and so are the seed-*
 folders of one folder; their differences are also compared over seeds, with how many seeds would be needed to tell.
@@ -16,6 +7,15 @@ examples:
   counterpoint compare runs/simclr runs/ncl
   counterpoint compare runs/simclr runs/ncl --metrics knn
   counterpoint compare runs/ncl resnet18.json"""
+
+from pathlib import Path
+
+import counterpoint as cp
+from counterpoint.cli.arguments import JsonFlags, Names, given, option
+from counterpoint.cli.outputs import print_found
+from counterpoint.core.rundir import open_run, seed_folders
+
+PLACE, SUMMARY = 35, "which differences between runs are real, in pairs and over seeds"
 
 
 class CompareFlags(JsonFlags):
@@ -31,7 +31,5 @@ def run(flags: CompareFlags) -> None:
     for path in (Path(run) for run in flags.runs if not Path(run).is_file()):
         for folder in seed_folders(path) or [path]:
             open_run(folder)
-    from counterpoint.runs.comparison import compare  # deferred: loads NumPy and SciPy
-
-    found = compare(*flags.runs, **given(flags, CompareFlags, but=("runs", "as_json", "quiet")))
+    found = cp.compare(*flags.runs, **given(flags, CompareFlags, but=("runs", "as_json", "quiet")))
     print_found(found, as_json=flags.as_json)

@@ -1,22 +1,4 @@
-"""`counterpoint diagnose`."""
-
-import sys
-from pathlib import Path
-from typing import Any
-
-from counterpoint.cli.arguments import CHOOSING, JsonFlags, SubjectFlags, array_or_name, given, option, subject_from
-from counterpoint.cli.outputs import Level, health_code, print_found
-from counterpoint.core.data_settings import LookSettings
-from counterpoint.core.errors import UsageError
-from counterpoint.core.run import as_run
-from counterpoint.core.terminal_text import shown_lines
-from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
-
-NO_PAIRS = "pairs: not measured, as this needs a run with one kind of samples and its views"
-FILES = (".npy", ".npz", ".csv", ".parquet")
-
-PLACE, SUMMARY = 40, "say whether a representation is healthy, and why not"
-TEACH = """Look inside a run, or inside features from anywhere: collapse, effective rank, alignment, uniformity,
+"""Look inside a run, or inside features from anywhere: collapse, effective rank, alignment, uniformity,
 sparsity, and what single dimensions mean. Needs no labels. Findings are printed worst first, each with something to
 try.
 
@@ -25,7 +7,23 @@ examples:
   counterpoint diagnose runs/ncl --checkpoint 300
   counterpoint diagnose features.npy --labels labels.npy --fail-on severe
   counterpoint diagnose runs/ncl --fix"""
-SETTINGS = CHOOSING
+
+import sys
+from pathlib import Path
+
+import counterpoint as cp
+from counterpoint.cli.arguments import JsonFlags, SubjectFlags, array_or_name, given, option, subject_from
+from counterpoint.cli.outputs import Level, health_code, print_found
+from counterpoint.core.errors import UsageError
+from counterpoint.core.run import as_run
+from counterpoint.core.settings import LookSettings
+from counterpoint.core.terminal_text import shown_lines
+from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
+
+NO_PAIRS = "pairs: not measured, as this needs a run with one kind of samples and its views"
+FILES = (".npy", ".npz", ".csv", ".parquet")
+
+PLACE, SUMMARY = 40, "say whether a representation is healthy, and why not"
 
 
 class DiagnoseFlags(JsonFlags, SubjectFlags, LookSettings):
@@ -45,7 +43,7 @@ class DiagnoseFlags(JsonFlags, SubjectFlags, LookSettings):
     )
 
 
-def run(flags: DiagnoseFlags, settings: dict[str, Any]) -> int:
+def run(flags: DiagnoseFlags) -> int:
     """Diagnose, and print the findings."""
     subject = subject_from(flags.subject, flags.encoder)
     is_file = flags.encoder is None and is_file_or_shards(subject)
@@ -53,11 +51,9 @@ def run(flags: DiagnoseFlags, settings: dict[str, Any]) -> int:
         raise UsageError(f"{subject} is neither a run folder nor a file of features ({', '.join(FILES)})")
     if flags.fix is not None and (is_file or flags.encoder is not None):
         raise UsageError("--fix goes with a run: features and encoders from elsewhere have no config")
-    from counterpoint.runs.inspection import diagnose  # deferred: loads torch
-
-    look = {**given(flags, LookSettings), **settings.get("source", {})}
     samples = {"data": flags.data, "labels": flags.labels, "views": array_or_name(flags.views)}
-    findings = diagnose(subject, **samples, threshold=flags.threshold, **look, quiet=flags.quiet)
+    look = given(flags, LookSettings)
+    findings = cp.diagnose(subject, **samples, threshold=flags.threshold, **look, quiet=flags.quiet)
     print_found(findings, as_json=flags.as_json)
     if flags.pairs and not flags.as_json:
         print(shown_lines(findings.pairs or NO_PAIRS))

@@ -1,27 +1,4 @@
-"""`counterpoint embed`."""
-
-import os
-from typing import Any
-
-from counterpoint.cli.arguments import (
-    CHOOSING,
-    PROCESS,
-    EncodingFlags,
-    SubjectFlags,
-    engine_from,
-    given,
-    option,
-    subject_from,
-)
-from counterpoint.cli.outputs import print_folder
-from counterpoint.core.addresses import as_path
-from counterpoint.core.data_settings import LookSettings
-from counterpoint.core.errors import UsageError
-from counterpoint.core.ranks import part_of_ranks, read_ranks
-from counterpoint.core.terminal_text import shown
-
-PLACE, SUMMARY = 50, "write embeddings as a table"
-TEACH = """Embed samples with a trained encoder and write one row per sample, with names and labels where known.
+"""Embed samples with a trained encoder and write one row per sample, with names and labels where known.
 
 With --shards the rows go to a folder of Parquet files, which any number of processes fill, on one machine or on
 several: parts by their numbers, the ranks of torchrun, or workers of Ray. Parts do not wait for each other; what was
@@ -33,7 +10,19 @@ examples:
   counterpoint embed runs/mine photos/ --out shards/ --shards 10000 --part 3/64
   counterpoint embed runs/mine photos/ --out shards/ --engine ray --workers 8
   torchrun --nproc-per-node 2 -m counterpoint embed RUN --out z/ --shards 9999"""
-SETTINGS = CHOOSING
+
+import os
+
+import counterpoint as cp
+from counterpoint.cli.arguments import PROCESS, EncodingFlags, SubjectFlags, engine_from, given, option, subject_from
+from counterpoint.cli.outputs import print_folder
+from counterpoint.core.errors import UsageError
+from counterpoint.core.ranks import part_of_ranks, read_ranks
+from counterpoint.core.settings import LookSettings
+from counterpoint.core.terminal_text import shown
+from counterpoint.core.user_files import as_path
+
+PLACE, SUMMARY = 50, "write embeddings as a table"
 
 
 class EmbedFlags(EncodingFlags, SubjectFlags, LookSettings):
@@ -53,14 +42,14 @@ class EmbedFlags(EncodingFlags, SubjectFlags, LookSettings):
     share: str | None = option("I/N: with --shards, write every N-th shard, from the I-th on", flag="--part")
 
 
-def run(flags: EmbedFlags, settings: dict[str, Any]) -> None:
+def run(flags: EmbedFlags) -> None:
     """Embed, and name the table."""
     if flags.encoder is not None:
         if flags.data is not None:
             raise UsageError("with --encoder give the samples only: counterpoint embed --encoder NAME DATA --out FILE")
         flags = flags.model_copy(update={"data": flags.subject, "subject": None})
     subject = subject_from(flags.subject, flags.encoder)
-    look = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "quiet": flags.quiet}
+    look = {**given(flags, LookSettings), "layer": flags.layer, "quiet": flags.quiet}
     engine = engine_from(flags)
     if flags.shards is not None or flags.share is not None or flags.engine != PROCESS:
         if flags.overwrite:
@@ -77,6 +66,4 @@ def run(flags: EmbedFlags, settings: dict[str, Any]) -> None:
         return
     if read_ranks(os.environ).world_size > 1:
         raise UsageError("several processes write a folder of shards together; give --shards ROWS, a folder as --out")
-    from counterpoint.search.table import embed  # deferred: loads torch
-
-    print(shown(embed(subject, flags.data, out=flags.out, overwrite=flags.overwrite, **look).path))
+    print(shown(cp.embed(subject, flags.data, out=flags.out, overwrite=flags.overwrite, **look).path))

@@ -1,27 +1,4 @@
-"""`counterpoint evaluate`."""
-
-from pathlib import Path
-from typing import Any
-
-from counterpoint.cli.arguments import (
-    CHOOSING,
-    EncodingFlags,
-    JsonFlags,
-    SubjectFlags,
-    engine_from,
-    given,
-    option,
-    subject_from,
-)
-from counterpoint.cli.outputs import print_found
-from counterpoint.core.errors import UsageError
-from counterpoint.core.pieces import HERE
-from counterpoint.core.rundir import RunFolder
-from counterpoint.core.user_files import is_file_or_shards
-from counterpoint.evaluation.evaluation_settings import EvaluationSettings
-
-PLACE, SUMMARY = 30, "kNN and linear probe beside two baselines"
-TEACH = """Evaluate a run, an encoder from elsewhere or a file of features on labelled samples: weighted kNN and a
+"""Evaluate a run, an encoder from elsewhere or a file of features on labelled samples: weighted kNN and a
 linear probe on the representation and the embedding, beside raw input (PCA) and the untrained encoder on the same
 split, with 95 % intervals. Of a folder with several seeds (train --seeds) each run is evaluated, and mean, deviation
 and Student's interval over the seeds are printed.
@@ -36,7 +13,19 @@ examples:
   counterpoint evaluate runs/mine --engine ray --workers 8
   counterpoint evaluate runs/ncl --selection all --metrics mAP@10
   counterpoint evaluate runs/ncl --checkpoint all --layers projected,embedding"""
-SETTINGS = CHOOSING
+
+from pathlib import Path
+
+import counterpoint as cp
+from counterpoint.cli.arguments import EncodingFlags, JsonFlags, SubjectFlags, engine_from, given, option, subject_from
+from counterpoint.cli.outputs import print_found
+from counterpoint.core.errors import UsageError
+from counterpoint.core.pieces import HERE
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.user_files import is_file_or_shards
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
+
+PLACE, SUMMARY = 30, "kNN and linear probe beside two baselines"
 SAMPLES = ("data", "labels", "test_data", "test_labels")
 
 
@@ -50,7 +39,7 @@ class EvaluateFlags(JsonFlags, EncodingFlags, SubjectFlags, EvaluationSettings):
     out: str | None = option("where the record goes (.json; default: the run folder; without a run nowhere)")
 
 
-def run(flags: EvaluateFlags, settings: dict[str, Any]) -> None:
+def run(flags: EvaluateFlags) -> None:
     """Evaluate, and print the table."""
     if flags.out is not None and Path(flags.out).suffix != ".json":
         raise UsageError(
@@ -59,15 +48,12 @@ def run(flags: EvaluateFlags, settings: dict[str, Any]) -> None:
     folder = RunFolder(Path(flags.subject)) if flags.subject is not None and flags.encoder is None else None
     has_seeds = folder is not None and folder.holds_seeds
     subject = flags.subject if has_seeds else subject_from(flags.subject, flags.encoder)
-    asked = {name: getattr(flags, name) for name in SAMPLES} | given(flags, EvaluationSettings)
-    asked |= settings.get("source", {}) | {"quiet": flags.quiet}
+    asked = {name: getattr(flags, name) for name in (*SAMPLES, "quiet")} | given(flags, EvaluationSettings)
     engine = engine_from(flags)
     if engine is not HERE and subject is not None and flags.encoder is None and is_file_or_shards(subject):
         raise UsageError("--engine ray passes samples through an encoder; features are evaluated by one process")
     from counterpoint.evaluation.features import encoded_by  # deferred: loads torch and scikit-learn
-    from counterpoint.evaluation.protocol import evaluate  # deferred: likewise
-    from counterpoint.runs.seed_evaluation import evaluate_seeds  # deferred: likewise
 
     with encoded_by(engine):
-        evaluation = evaluate_seeds(str(subject), **asked) if has_seeds else evaluate(subject, **asked)
+        evaluation = cp.evaluate_seeds(str(subject), **asked) if has_seeds else cp.evaluate(subject, **asked)
     print_found(evaluation, as_json=flags.as_json)

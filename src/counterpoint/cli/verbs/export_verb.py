@@ -1,9 +1,21 @@
-"""`counterpoint export`."""
+"""Write the encoder of a run for other programs, with a model card. Each file is reopened and compared
+with torch on the run's own samples, in batches of 1, 2 and 7, before the folder appears; what differs by more than
+1e-4 of a row's largest value is refused, and nothing is left behind.
+
+formats:
+{formats}
+
+examples:
+  counterpoint export runs/ncl --to onnx --out ncl-onnx
+  counterpoint export runs/ncl --to safetensors,folder --out hub --licence mit
+  counterpoint export runs/ncl --to onnx --layer embedding --out z
+  counterpoint export runs/ncl --to folder --out hub --push-to-hub ada/birds"""
 
 import sys
 import textwrap
 from pathlib import Path
 
+import counterpoint as cp
 from counterpoint.cli.arguments import RunFlags, array_or_name, given, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
@@ -13,19 +25,9 @@ LINES = "\n".join(
     textwrap.fill(text, 80, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)
     for name, text in FORMATS.items()
 )
+__doc__ = str(__doc__).format(formats=LINES)
+
 PLACE, SUMMARY = 65, "write the encoder for other programs"
-TEACH = f"""Write the encoder of a run for other programs, with a model card. Each file is reopened and compared
-with torch on the run's own samples, in batches of 1, 2 and 7, before the folder appears; what differs by more than
-1e-4 of a row's largest value is refused, and nothing is left behind.
-
-formats:
-{LINES}
-
-examples:
-  counterpoint export runs/ncl --to onnx --out ncl-onnx
-  counterpoint export runs/ncl --to safetensors,folder --out hub --licence mit
-  counterpoint export runs/ncl --to onnx --layer embedding --out z
-  counterpoint export runs/ncl --to folder --out hub --push-to-hub ada/birds"""
 
 
 class ExportFlags(RunFlags, ExportSettings):
@@ -42,11 +44,7 @@ class ExportFlags(RunFlags, ExportSettings):
 def run(flags: ExportFlags) -> None:
     """Export, and print the table."""
     open_run(Path(flags.run))  # before torch is loaded
-    from counterpoint.export.exporting import export  # deferred: loads torch
-
     asked = given(flags, ExportFlags, but=("run", "data", "push_to_hub", "private", "as_json"))
-    print_found(export(flags.run, data=array_or_name(flags.data), **asked), as_json=flags.as_json)
+    print_found(cp.export(flags.run, data=array_or_name(flags.data), **asked), as_json=flags.as_json)
     if flags.push_to_hub is not None:
-        from counterpoint.export.hub import push_to_hub  # deferred: see `cli.verbs`
-
-        print(push_to_hub(flags.out, flags.push_to_hub, private=flags.private), file=sys.stderr)
+        print(cp.push_to_hub(flags.out, flags.push_to_hub, private=flags.private), file=sys.stderr)

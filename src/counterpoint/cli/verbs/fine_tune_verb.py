@@ -1,13 +1,4 @@
-"""`counterpoint fine-tune`."""
-
-from typing import Any
-
-from counterpoint.cli.arguments import JsonFlags, option
-from counterpoint.cli.outputs import print_folder, print_found
-from counterpoint.core.errors import UsageError
-
-PLACE, SUMMARY = 25, "train a run's encoder further, with labels"
-TEACH = """Fine-tune: train the whole encoder of a run, or one trained elsewhere, on labelled samples, with a
+"""Fine-tune: train the whole encoder of a run, or one trained elsewhere, on labelled samples, with a
 classifier on top, and compare its accuracy with that of a linear probe on the frozen encoder, on the same queries.
 
 The defaults are 30 epochs with LARS on crops and flips. The new run can be resumed like any other, and
@@ -18,6 +9,15 @@ examples:
   counterpoint fine-tune runs/ncl --source.label-share 0.1 --seed 1
   counterpoint fine-tune runs/photos --data pets/ --optim.learning-rate 0.1
   counterpoint fine-tune --encoder timm:resnet18 --weights m.pth --data pets/"""
+
+from typing import Any
+
+import counterpoint as cp
+from counterpoint.cli.arguments import JsonFlags, option
+from counterpoint.cli.outputs import print_folder, print_found
+from counterpoint.core.errors import UsageError
+
+PLACE, SUMMARY = 25, "train a run's encoder further, with labels"
 SETTINGS = ("data", "method", "out", "encoder", "stem", "epochs", "batch_size", "seed", "source")
 SETTINGS += ("views", "projector", "optim", "engine")
 OFTEN = ("source.label_share",)
@@ -39,10 +39,8 @@ def run(flags: FineTuneFlags, settings: dict[str, Any]) -> None:
     subject = flags.run or flags.weights
     if subject is None or (flags.run is not None and flags.weights is not None):
         raise UsageError("give a run folder, or --encoder NAME --weights FILE, and one of them only")
-    from counterpoint.runs.fine_tuning import fine_tune  # deferred: loads torch and scikit-learn
-
     how = {"overwrite": flags.overwrite, "quiet": flags.quiet}
-    done = fine_tune(subject, test_data=flags.test_data, test_labels=flags.test_labels, **how, **settings)
+    done = cp.fine_tune(subject, test_data=flags.test_data, test_labels=flags.test_labels, **how, **settings)
     print_found(done, as_json=flags.as_json)
     if not flags.as_json:
         print_folder(done.run.path)

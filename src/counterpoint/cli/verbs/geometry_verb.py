@@ -1,13 +1,4 @@
-"""`counterpoint geometry`."""
-
-from pathlib import Path
-
-from counterpoint.cli.arguments import JsonFlags, Names, option
-from counterpoint.core.errors import UsageError
-from counterpoint.core.rundir import open_run
-
-PLACE, SUMMARY = 90, "the geometry that minimises a loss for your class proportions"
-TEACH = """Compute the geometry that minimises a contrastive loss for your class proportions: where a perfect
+"""Compute the geometry that minimises a contrastive loss for your class proportions: where a perfect
 encoder puts the classes, with a certificate, and whether small classes merge. Without --loss it is the InfoNCE of the
 paper on imbalanced classes (mean over the negatives, temperature 1); a loss by name is used as in training (sum over
 its negatives, its temperature). --run reads all of this from a labelled run and compares its classes with the optimum.
@@ -18,6 +9,14 @@ examples:
   counterpoint geometry 5000 400 60 --normalize --loss infonce --temperature 0.2
   counterpoint geometry 1/3 1/3 1/3 --threshold --phase-diagram
   counterpoint geometry 0.6 0.2 0.2 --rebalance --deviation 0.1"""
+
+from pathlib import Path
+
+from counterpoint.cli.arguments import JsonFlags, Names, option
+from counterpoint.core.errors import UsageError
+from counterpoint.core.rundir import open_run
+
+PLACE, SUMMARY = 90, "the geometry that minimises a loss for your class proportions"
 OF_RUN = {"run", "tolerance", "as_json", "quiet"}
 
 

@@ -1,7 +1,9 @@
-"""`counterpoint list`: names and sentences of catalogues, read from their source, since importing them loads torch.
+"""List what can be chosen by name.
 
-A catalogue is the literal mapping ``CATALOGUE`` of a module; each entry has a text, or names what has a docstring.
-"""
+examples:
+  counterpoint list encoders
+  counterpoint list recipes mio-cifar10-resnet18
+  counterpoint list recipes --json"""
 
 import ast
 import json
@@ -27,12 +29,6 @@ USED_MOST = (
     "alpha-cl", "spectral", "triplet",
 )  # fmt: skip
 PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, metrics and the rest"
-TEACH = """List what can be chosen by name.
-
-examples:
-  counterpoint list encoders
-  counterpoint list recipes mio-cifar10-resnet18
-  counterpoint list recipes --json"""
 
 
 class ListFlags(JsonFlags):
@@ -113,7 +109,7 @@ def _checks() -> Mapping[str, str]:
 
 
 def catalogue_sentences(place: str, name: str = "CATALOGUE") -> Mapping[str, str]:
-    """A sentence for each name of a catalogue.
+    """A sentence for each name of a catalogue: its text, or from the docstring of what it names; nothing is loaded.
 
     Args:
         place: of the module inside the package, or of a folder of such modules.

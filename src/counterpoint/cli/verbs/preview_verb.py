@@ -1,17 +1,17 @@
-"""`counterpoint preview`."""
-
-from typing import Any
-
-from counterpoint.cli.arguments import VerbFlags, option
-from counterpoint.core.terminal_text import shown
-
-PLACE, SUMMARY = 80, "draw originals beside their views"
-TEACH = """Draw what training will see: originals beside their views. What differs between views of one row is what the
+"""Draw what training will see: originals beside their views. What differs between views of one row is what the
 encoder learns to ignore.
 
 examples:
   counterpoint preview --data digits
   counterpoint preview --data photos/ --views.crop-scale 0.5,1 --out views.png"""
+
+from typing import Any
+
+import counterpoint as cp
+from counterpoint.cli.arguments import VerbFlags, option
+from counterpoint.core.terminal_text import shown
+
+PLACE, SUMMARY = 80, "draw originals beside their views"
 SETTINGS = ("data", "recipe", "seed", "source", "views")
 
 
@@ -27,8 +27,6 @@ class PreviewFlags(VerbFlags):
 
 def run(flags: PreviewFlags, settings: dict[str, Any]) -> None:
     """Draw the sheet, and name it."""
-    from counterpoint.runs.preview import preview  # deferred: loads torch
-
     settings = {"data": None, **settings, "out": flags.out}  # the `out` of a file is the run folder's
     settings |= {"num_samples": flags.samples, "num_views": flags.columns}
-    print(shown(preview(**settings, overwrite=flags.overwrite, quiet=flags.quiet)))
+    print(shown(cp.preview(**settings, overwrite=flags.overwrite, quiet=flags.quiet)))

@@ -1,15 +1,4 @@
-"""`counterpoint recommend`."""
-
-from pathlib import Path
-from typing import Any, Literal
-
-from counterpoint.cli.arguments import READ, JsonFlags, option
-from counterpoint.cli.outputs import print_found
-from counterpoint.core.files import check_new_file
-from counterpoint.core.terminal_text import shown
-
-PLACE, SUMMARY = 6, "write a config for data, with reasons, and times measured here"
-TEACH = """Look at data, or take what `audit --json` found, time a few steps of candidate encoders on this machine, and
+"""Look at data, or take what `audit --json` found, time a few steps of candidate encoders on this machine, and
 write a config with a reason and a confidence for each line. `train --config` runs it as it is.
 
 examples:
@@ -17,6 +6,17 @@ examples:
   counterpoint recommend photos/ --minutes 30 --want readable --out photos.yaml
   counterpoint recommend photos/ --audit audit.json
   counterpoint recommend customers.csv --source.label-column churned"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import counterpoint as cp
+from counterpoint.cli.arguments import READ, JsonFlags, option
+from counterpoint.cli.outputs import print_found
+from counterpoint.core.files import check_new_file
+from counterpoint.core.terminal_text import shown
+
+PLACE, SUMMARY = 6, "write a config for data, with reasons, and times measured here"
 SETTINGS = READ
 
 
@@ -40,11 +40,9 @@ def run(flags: RecommendFlags, settings: dict[str, Any]) -> None:
     """Audit, measure, write the config, and name it."""
     out = Path(flags.out)
     check_new_file(out, [".yaml", ".yml"], overwrite=flags.overwrite)
-    from counterpoint.audit.recommending import recommend  # deferred: loads torch
-
     how = {"want": flags.want, "use_labels": flags.labels, "minutes": flags.minutes}
     how |= {"drop_near_copies": flags.drop_near_copies, **settings.get("source", {})}
-    found = recommend(flags.data, **how, known=flags.audit, quiet=flags.quiet).beside(out)
+    found = cp.recommend(flags.data, **how, known=flags.audit, quiet=flags.quiet).beside(out)
     found.save(out)
     print_found(found, as_json=flags.as_json)
     if not flags.as_json:

@@ -1,19 +1,19 @@
-"""`counterpoint report`."""
-
-from pathlib import Path
-
-from counterpoint.cli.arguments import Names, VerbFlags, option
-from counterpoint.core.rundir import open_run
-from counterpoint.core.terminal_text import shown
-
-PLACE, SUMMARY = 70, "one HTML file that shows what was learned"
-TEACH = """Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,
+"""Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,
 evaluation, configuration. It evaluates and diagnoses runs first where needed. The file opens from disk, without
 a network, and can be mailed.
 
 examples:
   counterpoint report runs/ncl
   counterpoint report runs/simclr runs/ncl --out side_by_side.html"""
+
+from pathlib import Path
+
+import counterpoint as cp
+from counterpoint.cli.arguments import Names, VerbFlags, option
+from counterpoint.core.rundir import open_run
+from counterpoint.core.terminal_text import shown
+
+PLACE, SUMMARY = 70, "one HTML file that shows what was learned"
 
 
 class ReportFlags(VerbFlags):
@@ -28,6 +28,4 @@ def run(flags: ReportFlags) -> None:
     """Write the page, and name it."""
     for path in flags.runs:
         open_run(Path(path))
-    from counterpoint.report.page import report  # deferred: loads NumPy and Pillow
-
-    print(shown(report(flags.runs, out=flags.out, bare=flags.bare, quiet=flags.quiet)))
+    print(shown(cp.report(flags.runs, out=flags.out, bare=flags.bare, quiet=flags.quiet)))

@@ -1,4 +1,10 @@
-"""`counterpoint resume`."""
+"""Continue an interrupted run from its newest undamaged checkpoint. The result is the same, bit for bit,
+as if it had never stopped (same machine, same number of threads).
+
+For a folder with several seeds (train --seeds), all unfinished runs continue.
+
+examples:
+  counterpoint resume runs/ncl"""
 
 from pathlib import Path
 
@@ -7,13 +13,6 @@ from counterpoint.cli.outputs import print_trained
 from counterpoint.core.rundir import RunFolder, open_run
 
 PLACE, SUMMARY = 20, "continue an interrupted run"
-TEACH = """Continue an interrupted run from its newest undamaged checkpoint. The result is the same, bit for bit,
-as if it had never stopped (same machine, same number of threads).
-
-For a folder with several seeds (train --seeds), all unfinished runs continue.
-
-examples:
-  counterpoint resume runs/ncl"""
 
 
 class ResumeFlags(RunFlags):

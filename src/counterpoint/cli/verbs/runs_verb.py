@@ -1,4 +1,10 @@
-"""`counterpoint runs`."""
+"""List the runs under a folder: status, method, data, encoder, epochs, accuracies (if it was evaluated), the
+verdict (if it was diagnosed), size and date. `counterpoint resume` continues a "stopped" run.
+
+examples:
+  counterpoint runs
+  counterpoint runs --sort knn -r
+  counterpoint runs experiments --json"""
 
 from pathlib import Path
 
@@ -6,13 +12,6 @@ from counterpoint.cli.arguments import JsonFlags, option
 from counterpoint.cli.outputs import print_found
 
 PLACE, SUMMARY = 65, "list runs, sorted"
-TEACH = """List the runs under a folder: status, method, data, encoder, epochs, accuracies (if it was evaluated), the
-verdict (if it was diagnosed), size and date. `counterpoint resume` continues a "stopped" run.
-
-examples:
-  counterpoint runs
-  counterpoint runs --sort knn -r
-  counterpoint runs experiments --json"""
 
 
 class RunsFlags(JsonFlags):

@@ -1,16 +1,4 @@
-"""`counterpoint search`."""
-
-from pathlib import Path
-from typing import Any
-
-from counterpoint.cli.arguments import CHOOSING, EngineFlags, Names, RunFlags, engine_from, given, option
-from counterpoint.cli.outputs import page_writer, print_found
-from counterpoint.core.data_settings import LookSettings
-from counterpoint.core.errors import UsageError
-from counterpoint.core.rundir import open_run
-
-PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
-TEACH = """Find the samples of a collection that are most similar to a query: a picture file, a folder of pictures, an
+"""Find the samples of a collection that are most similar to a query: a picture file, a folder of pictures, an
 array file, a row number, or the name of a sample. Each hit comes with the share of random pairs that are less similar
 and, where dimensions have a meaning (non-negative embeddings, as in ncl), with those that it shares with the query.
 Every sample is compared.
@@ -21,7 +9,16 @@ examples:
   counterpoint search runs/photos new.jpg --to other_photos/
   counterpoint search runs/photos --duplicates --out copies.html
   counterpoint search runs/photos --duplicates --buckets 1000 --engine ray"""
-SETTINGS = CHOOSING
+
+from pathlib import Path
+
+from counterpoint.cli.arguments import EngineFlags, Names, RunFlags, engine_from, given, option
+from counterpoint.cli.outputs import page_writer, print_found
+from counterpoint.core.errors import UsageError
+from counterpoint.core.rundir import open_run
+from counterpoint.core.settings import LookSettings
+
+PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
 
 
 class SearchFlags(EngineFlags, RunFlags, LookSettings):
@@ -39,7 +36,7 @@ class SearchFlags(EngineFlags, RunFlags, LookSettings):
     out: str | None = option("an HTML page with pictures")
 
 
-def run(flags: SearchFlags, settings: dict[str, Any]) -> None:
+def run(flags: SearchFlags) -> None:
     """Answer, print, and draw the page."""
     open_run(Path(flags.run))  # before torch is loaded
     if flags.duplicates == bool(flags.queries):
@@ -54,7 +51,7 @@ def run(flags: SearchFlags, settings: dict[str, Any]) -> None:
     from counterpoint.search.duplicates import Buckets, duplicates  # deferred: loads torch
     from counterpoint.search.searching import search  # deferred: loads torch
 
-    options = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "to": flags.to}
+    options = {**given(flags, LookSettings), "layer": flags.layer, "to": flags.to}
     options |= {"pictures": flags.out is not None, "quiet": flags.quiet}
     with encoded_by(engine):
         if flags.duplicates:

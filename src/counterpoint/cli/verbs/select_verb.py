@@ -1,22 +1,4 @@
-"""`counterpoint select`."""
-
-from typing import Any
-
-from counterpoint.cli.arguments import (
-    CHOOSING,
-    EncodingFlags,
-    JsonFlags,
-    Names,
-    array_or_name,
-    engine_from,
-    given,
-    option,
-)
-from counterpoint.cli.outputs import print_found
-from counterpoint.core.data_settings import LookSettings
-
-PLACE, SUMMARY = 37, "which encoder is likely best, without labels or with few"
-TEACH = """Rank runs, or checkpoints of one run, by figures that need no labels, on the same views of the same samples;
+"""Rank runs, or checkpoints of one run, by figures that need no labels, on the same views of the same samples;
 encoders with a serious fault come last. Each figure is printed with its known correlation with the linear probe or
 kNN, and each difference with its 95 % interval: where it contains 0, the order is uncertain. If some labels are
 given, they decide.
@@ -27,7 +9,12 @@ examples:
   counterpoint select runs/ncl@40 runs/ncl@80 runs/simclr --json
   counterpoint select runs/simclr runs/ncl --labels some.csv
   counterpoint select runs/simclr runs/ncl --data photos/ --engine ray"""
-SETTINGS = CHOOSING
+
+from counterpoint.cli.arguments import EncodingFlags, JsonFlags, Names, array_or_name, engine_from, given, option
+from counterpoint.cli.outputs import print_found
+from counterpoint.core.settings import LookSettings
+
+PLACE, SUMMARY = 37, "which encoder is likely best, without labels or with few"
 
 
 class SelectFlags(JsonFlags, EncodingFlags, LookSettings):
@@ -38,15 +25,14 @@ class SelectFlags(JsonFlags, EncodingFlags, LookSettings):
     labels: str | None = option("file with labels for some of them: .csv (file,label) or .npy (-1: none)")
 
 
-def run(flags: SelectFlags, settings: dict[str, Any]) -> None:
+def run(flags: SelectFlags) -> None:
     """Rank, and print the table."""
     engine = engine_from(flags)
     from counterpoint.evaluation.features import encoded_by  # deferred: loads torch
     from counterpoint.runs.selection import select  # deferred: likewise
 
-    look = {**given(flags, LookSettings), **settings.get("source", {})}
     data = array_or_name(flags.data)
     labels = flags.labels if data is flags.data else array_or_name(flags.labels)  # a file goes with named data
     with encoded_by(engine):
-        selection = select(flags.runs, data=data, labels=labels, **look, quiet=flags.quiet)
+        selection = select(flags.runs, data=data, labels=labels, **given(flags, LookSettings), quiet=flags.quiet)
     print_found(selection, as_json=flags.as_json)

@@ -1,14 +1,4 @@
-"""`counterpoint sparsify`."""
-
-from typing import Any
-
-from counterpoint.cli.arguments import JsonFlags, Names, option, subject_from
-from counterpoint.cli.outputs import print_folder, print_found
-from counterpoint.core.data_settings import Count
-from counterpoint.core.errors import UsageError
-
-PLACE, SUMMARY = 27, "put a sparse non-negative code on features"
-TEACH = """Train a sparse code on the frozen features of a run, of an encoder from elsewhere or of a table: each sample
+"""Train a sparse code on the frozen features of a run, of an encoder from elsewhere or of a table: each sample
 keeps the k largest of many non-negative values, which is a few bytes, and single units have a meaning. The features
 are encoded once; training takes minutes on a CPU.
 
@@ -21,6 +11,16 @@ examples:
   counterpoint sparsify features.npy --labels labels.npy -k 2,4,8 --out code
   counterpoint sparsify --encoder timm:resnet18 --init m.pth --data photos/
   counterpoint sparsify runs/ncl --codes codes.npz"""
+
+from typing import Any
+
+import counterpoint as cp
+from counterpoint.cli.arguments import JsonFlags, Names, option, subject_from
+from counterpoint.cli.outputs import print_folder, print_found
+from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import Count
+
+PLACE, SUMMARY = 27, "put a sparse non-negative code on features"
 SETTINGS = ("data", "out", "encoder", "init", "epochs", "batch_size", "temperature", "seed", "source", "views", "optim")
 
 
@@ -41,11 +41,9 @@ def run(flags: SparsifyFlags, settings: dict[str, Any]) -> None:
     subject = subject_from(flags.subject, settings.pop("encoder", None))
     if odd := [text for text in flags.k if not (text.isascii() and text.isdigit())]:
         raise UsageError(f"k must be whole numbers, such as -k 8 or -k 2,4,8, got {odd[0]}")
-    from counterpoint.runs.sparsifying import sparsify  # deferred: loads torch
-
     how = {"labels": flags.labels, "supervised": flags.supervised, "codes": flags.codes}
     how |= {"overwrite": flags.overwrite, "quiet": flags.quiet, "k": [int(text) for text in flags.k]}
-    made = sparsify(subject, dims=flags.dims, data=settings.pop("data", None), **how, **settings)
+    made = cp.sparsify(subject, dims=flags.dims, data=settings.pop("data", None), **how, **settings)
     print_found(made, as_json=flags.as_json)
     if not flags.as_json:
         print_folder(made.run.path)

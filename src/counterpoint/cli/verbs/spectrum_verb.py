@@ -1,14 +1,4 @@
-"""`counterpoint spectrum`."""
-
-from pathlib import Path
-
-from counterpoint.cli.arguments import RunFlags, array_or_name, given, option
-from counterpoint.cli.outputs import print_found
-from counterpoint.core.rundir import open_run
-from counterpoint.runs.curvature_record import CurvatureSettings
-
-PLACE, SUMMARY = 45, "curvature of a run's loss: eigenvalues of its Hessian"
-TEACH = """Estimate the curvature of a run's loss: how many eigenvalues of the Hessian are below -tau, within and above
+"""Estimate the curvature of a run's loss: how many eigenvalues of the Hessian are below -tau, within and above
 tau, with bounds; the largest and smallest ones, and the trace. Batch, views and probes are fixed, so that
 checkpoints can be compared. The result is printed and written to RUN/spectrum.json.
 
@@ -17,6 +7,16 @@ examples:
   counterpoint spectrum runs/ncl --steps 200 --threshold 0.1
   counterpoint spectrum runs/ncl --checkpoint all --json
   counterpoint spectrum runs/photos --batch-norm frozen --data moved/photos"""
+
+from pathlib import Path
+
+import counterpoint as cp
+from counterpoint.cli.arguments import RunFlags, array_or_name, given, option
+from counterpoint.cli.outputs import print_found
+from counterpoint.core.rundir import open_run
+from counterpoint.runs.curvature_record import CurvatureSettings
+
+PLACE, SUMMARY = 45, "curvature of a run's loss: eigenvalues of its Hessian"
 
 
 class SpectrumFlags(RunFlags, CurvatureSettings):
@@ -29,8 +29,6 @@ class SpectrumFlags(RunFlags, CurvatureSettings):
 def run(flags: SpectrumFlags) -> None:
     """Compute the spectrum and print it."""
     open_run(Path(flags.run))  # before torch is loaded
-    from counterpoint.runs.hessian_spectra import hessian_spectrum  # deferred: loads torch
-
     samples = {"data": array_or_name(flags.data), "labels": array_or_name(flags.labels)}
-    found = hessian_spectrum(flags.run, **samples, quiet=flags.quiet, **given(flags, CurvatureSettings))
+    found = cp.hessian_spectrum(flags.run, **samples, quiet=flags.quiet, **given(flags, CurvatureSettings))
     print_found(found, as_json=flags.as_json)

@@ -1,20 +1,7 @@
-"""`counterpoint train`."""
-
-from typing import Any
-
-from counterpoint.cli.arguments import JsonFlags, given, option
-from counterpoint.cli.outputs import print_trained
-from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import TrainSettings
-from counterpoint.core.terminal_text import shown
-from counterpoint.integrations.job_launch import LaunchSettings, launch
-from counterpoint.methods.catalogue import CATALOGUE as METHODS
-
-PLACE, SUMMARY = 10, "train an encoder by contrast"
-TEACH = f"""Train an encoder by contrast: two views of a sample are pulled together, samples are pushed apart.
+"""Train an encoder by contrast: two views of a sample are pulled together, samples are pushed apart.
 Labels are used by supervised methods only.
 
-Methods (`counterpoint list methods` describes them): {", ".join(METHODS)}.
+Methods (`counterpoint list methods` describes them): {methods}.
 
 examples:
   counterpoint train --data digits --method ncl --out runs/ncl
@@ -28,6 +15,20 @@ Every setting of `counterpoint list settings` can be given, as --NAME VALUE or b
 is chosen for the data and written, with its reason, to RUN/resolved.yaml; a recipe takes the settings of a published
 table (counterpoint list recipes). The last lines say whether the features are good (not with -q), and name the run
 folder."""
+
+from typing import Any
+
+from counterpoint.cli.arguments import JsonFlags, given, option
+from counterpoint.cli.outputs import print_trained
+from counterpoint.core.errors import UsageError
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.terminal_text import shown
+from counterpoint.integrations.job_launch import LaunchSettings, launch
+from counterpoint.methods.catalogue import CATALOGUE as METHODS
+
+__doc__ = str(__doc__).format(methods=", ".join(METHODS))
+
+PLACE, SUMMARY = 10, "train an encoder by contrast"
 SETTINGS = tuple(TrainSettings.model_fields)
 # Settings of sections that are given often, and are shown in the help.
 OFTEN = (

@@ -1,15 +1,4 @@
-"""`counterpoint verify`."""
-
-from pathlib import Path
-
-from counterpoint.cli.arguments import RunFlags
-from counterpoint.cli.outputs import print_found
-from counterpoint.core.rundir import open_run
-
-DIFFERS = 1  # exit code
-
-PLACE, SUMMARY = 60, "re-hash a run and replay one saved step"
-TEACH = """Verify a run: check every file against its hash, its run and the present weights, compare settings and data
+"""Verify a run: check every file against its hash, its run and the present weights, compare settings and data
 with those at the start of the run, and replay one saved step bit for bit. Exits with code 1 if anything differs.
 Nothing in the run is changed.
 
@@ -17,12 +6,21 @@ examples:
   counterpoint verify runs/ncl
   counterpoint verify runs/ncl --json"""
 
+from pathlib import Path
+
+import counterpoint as cp
+from counterpoint.cli.arguments import RunFlags
+from counterpoint.cli.outputs import print_found
+from counterpoint.core.rundir import open_run
+
+DIFFERS = 1  # exit code
+
+PLACE, SUMMARY = 60, "re-hash a run and replay one saved step"
+
 
 def run(flags: RunFlags) -> int:
     """Verify, and print what was found."""
     open_run(Path(flags.run), may_be_mixed=True)
-    from counterpoint.runs.verification import verify  # deferred: loads torch
-
-    verification = verify(flags.run, quiet=flags.quiet)
+    verification = cp.verify(flags.run, quiet=flags.quiet)
     print_found(verification, as_json=flags.as_json)
     return 0 if verification.is_intact else DIFFERS

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from counterpoint.core.array_layout import to_bytes, to_samples
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_labels
 from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz

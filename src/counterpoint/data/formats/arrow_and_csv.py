@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from counterpoint.core.addresses import MOST_FILES, Address
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import PARQUET_SUFFIX, ColumnKind, TableFile
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, nearest, some
+from counterpoint.core.settings import SourceSettings
 from counterpoint.core.table_columns import ColumnPlan, Values, plan_of, plan_of_run, read_columns
-from counterpoint.core.user_files import open_regular
+from counterpoint.core.user_files import MOST_FILES, Address, open_regular
 from counterpoint.data.formats.image_files import has_images, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_labels, own_labels

@@ -20,10 +20,9 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from counterpoint.core.addresses import Address
 from counterpoint.core.errors import first_line
 from counterpoint.core.process_setup import give_back_memory
-from counterpoint.core.user_files import open_regular
+from counterpoint.core.user_files import Address, open_regular
 from counterpoint.data.formats.plain_jpegs import Pixels, decode_plain, plain_size
 
 Item = TypeVar("Item")

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.settings import SourceSettings
 from counterpoint.core.user_files import read_text, shown_name
 from counterpoint.data.formats.image_files import SUFFIXES, Skipped, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing

@@ -15,10 +15,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from counterpoint.core.addresses import absolute
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, first_line, some
 from counterpoint.core.numerics import holding
+from counterpoint.core.settings import SourceSettings
+from counterpoint.core.user_files import absolute
 from counterpoint.data.formats.image_files import (
     ENCODED,
     MAX_ENCODED_BYTES,

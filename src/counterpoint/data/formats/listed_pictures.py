@@ -14,11 +14,11 @@ from typing import Any, overload
 
 import numpy as np
 
-from counterpoint.core.addresses import Address
 from counterpoint.core.arrow_files import GROUP_ROWS, PARQUET_SUFFIX, TableFile, TextColumn, write_groups
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.core.files import seal_of, write_atomically
+from counterpoint.core.settings import SourceSettings
+from counterpoint.core.user_files import Address
 from counterpoint.data.formats.image_files import SUFFIXES
 from counterpoint.data.formats.indexed_images import Listing, choose_side
 from counterpoint.data.formats.labels import Labels, labels_as_asked, labels_from_folders

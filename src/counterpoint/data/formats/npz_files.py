@@ -16,10 +16,9 @@ from typing import IO
 
 import numpy as np
 
-from counterpoint.core.addresses import exists
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, first_line
 from counterpoint.core.operating_system import available_memory
-from counterpoint.core.user_files import length, open_regular
+from counterpoint.core.user_files import exists, length, open_regular
 
 HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 MAX_PIECE_BYTES = 1 << 24  # read at once of an archive: a list of a hundred thousand members

@@ -12,10 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from counterpoint.core.addresses import MOST_FILES, Address, absolute, as_path
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
-from counterpoint.core.user_files import length, open_regular
+from counterpoint.core.settings import SourceSettings
+from counterpoint.core.user_files import MOST_FILES, Address, absolute, as_path, length, open_regular
 from counterpoint.data.formats.image_files import SUFFIXES, has_images, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.listed_pictures import open_listed

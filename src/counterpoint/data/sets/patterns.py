@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.counter_random import uniform
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.settings import SourceSettings
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import NamedSource, Progress, Source, fixed_labels, memory_source, refuse_split
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.settings import SourceSettings
 from counterpoint.core.user_files import open_regular, read_regular
 from counterpoint.data.formats.indexed_images import MEMORY_BUDGET_BYTES
 from counterpoint.data.formats.labels import Labels, number_labels

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from counterpoint.core.data_settings import ViewSettings
 from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.core.settings import ViewSettings
 from counterpoint.core.user_objects import CUSTOM
 
 if TYPE_CHECKING:
