@@ -125,6 +125,7 @@ def test_batches_are_distinct_and_the_interval_is_students() -> None:
     assert len(torch.cat(found).unique()) == 40
     assert [len(each) for each in drawn_batches(5, 8, at_most=5, generator=generator)] == [5]
     spread = over_batches([1.0, 2.0, 3.0, math.nan])
+    assert spread is not None
     # t of 2 degrees of freedom at 97.5 %, in the tables 4.303; standard error 1 / sqrt(3).
     assert spread.value == 2.0
     assert spread.low == pytest.approx(2 - 4.3027 / 3**0.5, abs=1e-4)
