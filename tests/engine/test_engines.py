@@ -10,8 +10,7 @@ from torch.distributed.tensor import DTensor
 
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import TrainingError
-from counterpoint.engine.engine import Engine, FullState
-from counterpoint.engine.sharding import CAN_SHARD
+from counterpoint.engine.engine import CAN_SHARD, Engine, FullState
 from counterpoint.nn.synced_norm import replace_norms, with_synced_norm
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.settings import OptimSettings
+from counterpoint.engine.engine import shard, sharded_as, whole_tensor
 from counterpoint.engine.optimisers import build_optimizer
-from counterpoint.engine.sharding import shard, sharded_as, whole_tensor
 from rank_processes import Result, run_on_ranks
 from tolerances import assert_close
 

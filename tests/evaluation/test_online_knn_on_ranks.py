@@ -16,9 +16,9 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.settings import OptimSettings
 from counterpoint.data.order import split_source
 from counterpoint.data.sources import open_source
+from counterpoint.engine.engine import shard, whole_tensor
 from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.progress import Reporter
-from counterpoint.engine.sharding import shard, whole_tensor
 from counterpoint.evaluation.online_knn import EpochKNN
 from counterpoint.nn.trained import Encoder, EncoderCard
 from oracles import class_votes
