@@ -12,9 +12,8 @@ from torch.optim import Optimizer
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import TrainingError
 from counterpoint.core.settings import OptimSettings
-from counterpoint.engine.engine import Engine, FullState
+from counterpoint.engine.engine import CAN_SHARD, Engine, FullState
 from counterpoint.engine.optimisers import build_optimizer
-from counterpoint.engine.sharding import CAN_SHARD
 from counterpoint.nn.synced_norm import replace_norms, with_synced_norm
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close

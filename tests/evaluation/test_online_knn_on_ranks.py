@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from counterpoint.core.settings import OptimSettings, SourceSettings
 from counterpoint.data.order import split_source
 from counterpoint.data.sources import open_source
+from counterpoint.engine.engine import shard, whole_tensor
 from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.progress import Reporter
-from counterpoint.engine.sharding import shard, whole_tensor
 from counterpoint.evaluation.online_knn import EpochKNN
 from counterpoint.nn.trained import Encoder, EncoderCard
 from rank_processes import Result, run_on_ranks

@@ -7,7 +7,7 @@ import torch
 from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor
 
-from counterpoint.kernels.cpu import tile_sums, tiles, upper_pairs
+from counterpoint.kernels.cpu import tiles, upper_pairs
 from counterpoint.losses.supervised import SupCon
 from tolerances import LOW_PRECISION_RATIO, assert_close
 
@@ -42,7 +42,7 @@ def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(tiles, "TILE_ROWS", 3)
         monkeypatch.setattr(tiles, "TILE_COLUMNS", 3)
     if "large" in request.param:
-        monkeypatch.setattr(tile_sums, "HIGHEST", {torch.float32: 5.0, torch.float64: 5.0})
+        monkeypatch.setattr(tiles, "HIGHEST", {torch.float32: 5.0, torch.float64: 5.0})
 
 
 @each_labels

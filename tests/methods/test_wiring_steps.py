@@ -1,6 +1,7 @@
 """Three steps of every wiring beside the same steps written from the papers: losses, weights, copies, queue."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from small_methods import (
 from torch import Tensor
 
 from counterpoint.losses import InfoNCE, Loss, SupCon
-from counterpoint.methods.encoding import Chunks
+from counterpoint.methods.encoding import GradientCache
 from counterpoint.methods.wiring import Wiring
 from oracles import method_steps
 from oracles.method_steps import Course, LossOf, Weights
@@ -116,7 +117,7 @@ def test_a_batch_without_labels_teaches_nothing(nonnegative: bool) -> None:
 
 @pytest.mark.parametrize("name", WIRINGS)
 def test_chunks_change_nothing_but_memory(name: str) -> None:
-    whole, chunked = WIRINGS[name](None), WIRINGS[name](Chunks(4))
+    whole, chunked = WIRINGS[name](None), WIRINGS[name](partial(GradientCache, chunk_size=4))
     losses, in_chunks = train(whole, batches_of(name)), train(chunked, batches_of(name))
     assert_close(torch.stack(in_chunks), torch.stack(losses))
     assert list(whole.state_dict()) == list(chunked.state_dict())

@@ -14,9 +14,8 @@ from torch import Tensor
 from counterpoint import losses
 from counterpoint.core.errors import UsageError
 from counterpoint.theory.geometry.class_risk import class_risk
-from counterpoint.theory.geometry.correlation_descent import descend, point_at
 from counterpoint.theory.geometry.correlation_dual import certify, finish_on_face
-from counterpoint.theory.geometry.correlation_solver import minimise_over_correlations, simplex
+from counterpoint.theory.geometry.correlation_solver import descend, minimise_over_correlations, point_at, simplex
 from counterpoint.theory.geometry.geometry_cases import coinciding, merge_what_coincides
 from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 from counterpoint.theory.geometry.risk_rows import RiskAt

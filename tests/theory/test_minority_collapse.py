@@ -11,8 +11,12 @@ from counterpoint.losses.infonce import DCL, InfoNCE
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.spectral import SpectralContrastive
 from counterpoint.losses.wrappers import HardNegatives
-from counterpoint.theory.collapse.minority_collapse import collapse_threshold, merged_minorities, one_majority
-from counterpoint.theory.collapse.risk_setting import risk_setting
+from counterpoint.theory.collapse.minority_collapse import (
+    collapse_threshold,
+    merged_minorities,
+    one_majority,
+    risk_setting,
+)
 from counterpoint.theory.geometry.class_risk import ClassRisk, class_risk
 from counterpoint.theory.geometry.geometry_cases import MergedRisk
 from counterpoint.theory.geometry.optimal_geometry import optimal_geometry

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from counterpoint.core.derived_files import check_run
 from counterpoint.core.errors import RunError, first_line
-from counterpoint.core.files import Seal, flush_to_disk, sha256_of, write_file
+from counterpoint.core.files import Seal, flush_to_disk, remove_leftovers, sha256_of, write_file
 from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.engine.checkpoint_format import (
     PREFIX,
@@ -224,12 +224,9 @@ def drop_old(folder: Path, step: int, keep: int, stays: Collection[int] = ()) ->
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what killed saves left behind; only the one process that saves there may call it."""
-    leftovers: Iterable[Path] = [*folder.glob(f".{PREFIX}*{UNFINISHED}"), *folder.glob(f".{PREFIX}*{DROPPED}")]
-    for path in leftovers:
+    for path in (*folder.glob(f".{PREFIX}*{UNFINISHED}"), *folder.glob(f".{PREFIX}*{DROPPED}")):
         _discard(path)
-    for path in folder.glob(f".after-*{UNFINISHED}*"):
-        with contextlib.suppress(OSError):
-            path.unlink()
+    remove_leftovers(folder, ["after-*"])
 
 
 def _write(temporary: Path, snapshot: Snapshot) -> dict[str, Seal]:

@@ -160,9 +160,9 @@ def _one_step(job: TrainingJob, state: LoopState, batch: Batch, stop: StopReques
         outcome = take_step(job, batch, before, asked=lambda: stop.exit_code or 0)
     state.log.loss_sum += outcome.loss
     # The length of a gradient that overflowed is infinite or NaN and would spoil the epoch's mean.
-    state.log.norm_sum += outcome.gradient_norm if outcome.is_applied else 0.0
+    state.log.norm_sum += outcome.update.gradient_norm if outcome.update.is_applied else 0.0
     state.log.num_batches += 1
-    state.log.num_skipped += not outcome.is_applied
+    state.log.num_skipped += not outcome.update.is_applied
     state.position = Position(before.epoch, before.batch + 1, before.step + 1)
     # Only the first step after a checkpoint is recorded: it is the one that can be taken again.
     if state.unproven == before.step:
@@ -233,7 +233,7 @@ def _step_record(job: TrainingJob, before: Position, outcome: StepOutcome) -> St
     # Ids of all ranks together, from the order: the batch at hand is this rank's share.
     ids = job.loader.order.batches(before.epoch)[before.batch]
     digest = weights_digest(job.engine.full_state().model)
-    return StepRecord.of(before, ids, outcome.loss, outcome.gradient_norm, digest)
+    return StepRecord.of(before, ids, outcome.loss, outcome.update.gradient_norm, digest)
 
 
 def _save(job: TrainingJob, state: LoopState) -> None:

@@ -18,6 +18,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import OptimSettings
+from counterpoint.core.stored_rows import row_slices
 
 SCALES_AND_SHIFTS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 KERNELS = ("fused", "foreach")
@@ -219,9 +220,7 @@ class LARS(Optimizer):
             if "momentum_buffer" not in self.state[p]:
                 self.state[p]["momentum_buffer"] = torch.zeros_like(p)
         buffers = [self.state[p]["momentum_buffer"] for p in params]
-        width = _at_once(params)
-        for start in range(0, len(params), width):
-            part = slice(start, start + width)
+        for part in row_slices(len(params), _at_once(params)):
             # v = m v + r g + r beta w, term by term: gradients stay as they are and no g + beta w is
             # stored.
             torch._foreach_mul_(buffers[part], group["momentum"])

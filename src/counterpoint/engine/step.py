@@ -14,6 +14,7 @@ from counterpoint.core.dist import gather_rows, gather_texts, rank, world_size
 from counterpoint.core.errors import LoneTrainingError, NonFiniteError, TrainingError, first_line
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position
+from counterpoint.engine.gradients import Update
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.optimisers import set_learning_rate
 
@@ -26,14 +27,12 @@ class StepOutcome:
 
     Attributes:
         loss: of the whole batch, before the update.
-        gradient_norm: before clipping.
-        is_applied: False where float16's loss scale was too high and the update was left out.
+        update: of the weights.
         stop_code: exit code that a signal asks for on any rank; 0 for none.
     """
 
     loss: float
-    gradient_norm: float
-    is_applied: bool
+    update: Update
     stop_code: int
 
 
@@ -87,7 +86,7 @@ def take_step(
     job.method.after_step((position.step + 1) / job.schedule.num_steps)
     # Several ranks stop by the answer that all of them have; one process hears a signal that came during the step,
     # too.
-    return StepOutcome(loss, update.gradient_norm, update.is_applied, code if world_size() > 1 else asked())
+    return StepOutcome(loss, update, code if world_size() > 1 else asked())
 
 
 def _backward(

@@ -134,11 +134,8 @@ class _Statistic(PerSlice):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.problem, *flat = inputs
         # The output is saved as well: it is the h of the weights, so that backward need not reduce again.
-        saved = (*flat, *(output if isinstance(output, tuple) else (output,)))
-        ctx.save_for_backward(*saved)
-        ctx.save_for_forward(*saved)
+        _keep_inputs(ctx, (*inputs, *(output if isinstance(output, tuple) else (output,))), output)
 
     @staticmethod
     def backward(ctx: Any, *weight: Tensor) -> Any:
@@ -265,7 +262,6 @@ def _is_wanted(function: Any) -> bool:
 
 
 def _flat_statistic(statistic: PerAnchor) -> Tensor | tuple[Tensor, Tensor]:
-    """As autograd wants it: a tensor, or two."""
     return statistic.rows_N if statistic.columns_M is None else (statistic.rows_N, statistic.columns_M)
 
 

@@ -43,24 +43,35 @@ class BinaryContrast(ContrastiveLoss):
     and T_N = 2N(2N - 2) negatives.
 
     Args:
-        attract: p, convex and decreasing.
-        repel: q, convex and increasing.
+        name: of the version of MIO.
+        attract: p, convex and decreasing, and its formula.
+        repel: q, convex and increasing: the exponential or softplus.
         temperature: tau > 0.
         normalize: C is the cosine; False makes it the dot product.
-        card: what ``explain`` says.
 
     Raises:
         ValueError: temperature <= 0 or not finite.
     """
 
     def __init__(
-        self, attract: Elementwise, repel: PairFunction, *, temperature: float, normalize: bool, card: LossCard
+        self, name: str, attract: tuple[Elementwise, str], repel: PairFunction, *, temperature: float, normalize: bool
     ) -> None:
         super().__init__()
         check_temperature(temperature)
-        self.attract, self.repel = attract, repel
+        (self.attract, formula), self.repel = attract, repel
         self.temperature, self.normalize = temperature, normalize
-        self.pairing, self.card = Pairing(), card
+        self.pairing, is_exponential = Pairing(), repel.in_log_domain
+        self.card = LossCard(
+            name=name,
+            phi=f"x / (2n - 2); the positive adds {formula}",
+            psi="exp(C / tau)" if is_exponential else "log(1 + exp(C / tau))",
+            alpha=f"{'exp' if is_exponential else 'sigmoid'}(C_ij / tau) / ((2n - 2) tau)",
+            negatives=self.pairing.explain(),
+            normalization=f"{'unit vectors' if normalize else 'vectors as they are'}; mean over positives + over "
+            "negatives",
+            source="mio2021, " + {"MIOv1": "Eq. 4", "MIOv2": "Eq. 12", "MIOv3": "Eq. 18"}[name],
+            fused="CPU, CUDA",
+        )
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used.
@@ -196,7 +207,8 @@ def MIOv1(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     >>> round(float(MIOv1(1.0)(z, z)), 6) == round(math.log(1 + 1 / math.e) + math.log(2), 6)
     True
     """
-    return _mio("MIOv1", temperature, normalize, attract=(_softplus_of_minus, "log(1 + exp(-C / tau))"), repel=SOFTPLUS)
+    attract = _softplus_of_minus, "log(1 + exp(-C / tau))"
+    return BinaryContrast("MIOv1", attract, SOFTPLUS, temperature=temperature, normalize=normalize)
 
 
 @shown_by_call
@@ -224,7 +236,7 @@ def MIOv2(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     True
     """
     # Eq. 11: log(1 + e^-s) = -s + log(1 + e^s). The second term, by which positives repel, is dropped.
-    return _mio("MIOv2", temperature, normalize, attract=(torch.neg, "-C / tau"), repel=SOFTPLUS)
+    return BinaryContrast("MIOv2", (torch.neg, "-C / tau"), SOFTPLUS, temperature=temperature, normalize=normalize)
 
 
 @shown_by_call
@@ -255,25 +267,7 @@ def MIOv3(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     >>> float(MIOv3(1.0)(z, z))
     0.0
     """
-    return _mio("MIOv3", temperature, normalize, attract=(torch.neg, "-C / tau"), repel=EXPONENTIAL)
-
-
-def _mio(
-    name: str, temperature: float, normalize: bool, *, attract: tuple[Elementwise, str], repel: PairFunction
-) -> BinaryContrast:
-    attraction, formula = attract
-    is_exponential = repel.in_log_domain
-    card = LossCard(
-        name=name,
-        phi=f"x / (2n - 2); the positive adds {formula}",
-        psi="exp(C / tau)" if is_exponential else "log(1 + exp(C / tau))",
-        alpha=f"{'exp' if is_exponential else 'sigmoid'}(C_ij / tau) / ((2n - 2) tau)",
-        negatives=Pairing().explain(),
-        normalization=f"{'unit vectors' if normalize else 'vectors as they are'}; mean over positives + over negatives",
-        source="mio2021, " + {"MIOv1": "Eq. 4", "MIOv2": "Eq. 12", "MIOv3": "Eq. 18"}[name],
-        fused="CPU, CUDA",
-    )
-    return BinaryContrast(attraction, repel, temperature=temperature, normalize=normalize, card=card)
+    return BinaryContrast("MIOv3", (torch.neg, "-C / tau"), EXPONENTIAL, temperature=temperature, normalize=normalize)
 
 
 def _softplus_of_minus(s: Tensor) -> Tensor:

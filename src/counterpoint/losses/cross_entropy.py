@@ -38,12 +38,12 @@ class ClassLoss(Loss):
 
         Raises:
             TypeError: inputs are not floating point.
-            ValueError: as ``Loss.forward``; also labels missing or out of range (the first is named), or another
-                number of features or another device than the class weights.
+            ValueError: as ``Loss.forward``; also labels missing or out of range (the first is named), another number
+                of features or another device than the class weights, or weights that are not finite.
         """
         # Checked before a ReLU, which would hide minus infinity.
         both_2ND = torch.cat(prepare_views(z0, z1, labels, normalize=False))
-        targets_N = self.targets(both_2ND, labels)
+        targets_N = self._targets(both_2ND, labels)
         # The inputs decide the precision: float64 vectors meet float32 parameters.
         weights_CD = self.class_weights.to(both_2ND.dtype)
         biases_C: Tensor | None = getattr(self, "class_biases", None)
@@ -59,13 +59,8 @@ class ClassLoss(Loss):
         """Zero: a cross-entropy. Approached by long vectors along the weights of their classes."""
         return 0.0
 
-    def targets(self, z_ND: Tensor, labels_N: Tensor | None) -> Tensor:
-        """Labels as int64, after comparing them and the vectors of a view with the class weights.
-
-        Raises:
-            ValueError: labels missing or out of range (the first is named), another number of features or another
-                device than the weights, or weights that are not finite.
-        """
+    def _targets(self, z_ND: Tensor, labels_N: Tensor | None) -> Tensor:
+        """Labels as int64, after comparing them and the vectors of both views with the class weights."""
         num_classes, num_features = self.class_weights.shape
         if labels_N is None:
             raise ValueError(f"labels must be given to {self.card.name}: loss(z0, z1, labels)")

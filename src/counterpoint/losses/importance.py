@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.core.thread_parts import in_order
+from counterpoint.kernels.differentiable import PerSlice
 from counterpoint.losses.alpha_rules import AlphaRule, Direct
 from counterpoint.losses.inputs import can_read, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part, first_order
@@ -120,7 +121,7 @@ class EnergyProblem:
         return z_VD.roll(self.num_samples, 0)
 
 
-class _Energy(torch.autograd.Function):
+class _Energy(PerSlice):
     """The energy and, alpha held, its gradient, in one pass over the pairs; its second derivative raises."""
 
     @staticmethod
@@ -151,12 +152,6 @@ class _Energy(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Any) -> Any:
         z_VD, gradient_VD = ctx.saved_tensors
         return first_order((gradient_VD * tangents[0]).sum(), z_VD, refusal=_NO_SECOND), None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        z_VD, problem = args
-        results: list[Any] = [_Energy.apply(z_VD.select(in_dims[0], k), problem) for k in range(info.batch_size)]
-        return tuple(torch.stack(parts) for parts in zip(*results, strict=True)), (0, 0)
 
 
 def _weighted_sums(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor, Tensor]:

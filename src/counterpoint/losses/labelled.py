@@ -21,8 +21,7 @@ from torch import Tensor
 from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms, softplus
 from counterpoint.kernels.cpu.one_operation import Found, one_operation
-from counterpoint.kernels.cpu.tile_sums import common_reference, exponentials_, is_exact
-from counterpoint.kernels.cpu.tiles import Tile, Tiles
+from counterpoint.kernels.cpu.tiles import Tile, Tiles, common_reference, exponentials_, is_exact
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.select import is_free
 from counterpoint.losses.inputs import can_read, require

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from counterpoint.core.errors import unknown_name
 
@@ -258,3 +258,8 @@ def method_named(name: str) -> MethodEntry:
     if name not in CATALOGUE:
         raise unknown_name("method", name, CATALOGUE)
     return CATALOGUE[name]
+
+
+def chosen(value: Any, otherwise: Any) -> Any:
+    """A setting, or what holds where it is left at ``auto``."""
+    return otherwise if value == "auto" else value

@@ -3,6 +3,7 @@
 # N samples, C samples per chunk, D features
 
 import copy
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -16,18 +17,8 @@ from counterpoint.core.checks import check_positive
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method
 
-
-@dataclass(frozen=True)
-class Chunks:
-    """How an encoder works through a batch that is too large for it; see ``GradientCache``.
-
-    Attributes:
-        size: samples per pass, >= 1.
-        allow_batch_norm: accept statistics per chunk.
-    """
-
-    size: int
-    allow_batch_norm: bool = False
+# From an encoder to one that works through a batch in chunks; a ``partial`` of ``GradientCache``.
+Chunks = Callable[[nn.Module], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -67,14 +58,13 @@ def encode(backbone: nn.Module, projector: nn.Module, samples: Tensor, chunks: C
         samples: (n, ...).
         chunks: None sends all samples through at once.
 
-    >>> encode(nn.Identity(), nn.Flatten(), torch.zeros(3, 2, 2), Chunks(2)).shape
+    >>> encode(nn.Identity(), nn.Flatten(), torch.zeros(3, 2, 2), lambda encoder: GradientCache(encoder, 2)).shape
     torch.Size([3, 4])
     """
     if chunks is None:
         return projector(backbone(samples))
     # Made again at each call, so that it holds what the method holds now and no parameter has two names.
-    encoder = nn.Sequential(backbone, projector)
-    return GradientCache(encoder, chunks.size, allow_batch_norm=chunks.allow_batch_norm)(samples)
+    return chunks(nn.Sequential(backbone, projector))(samples)
 
 
 def to_embedding(output_map: OutputMap, projected_ND: Tensor) -> Tensor:

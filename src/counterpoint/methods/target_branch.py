@@ -266,12 +266,10 @@ class Predictive(EncoderMethod):
 
     def after_step(self, progress: float) -> None:
         """Move the momentum copy towards the encoder."""
-        if self.momentum is None:
+        if self.momentum is None or self.target_backbone is None or self.target_projector is None:
             return
         # grill2020, section 3.2: from its start to 1 along a cosine.
         momentum = 1 - (1 - self.momentum) * (math.cos(math.pi * progress) + 1) / 2
-        assert self.target_backbone is not None
-        assert self.target_projector is not None
         # The predictor has no copy (grill2020, section 3.1): targets are projections.
         self.target_backbone.follow(self.backbone, momentum)
         self.target_projector.follow(self.projector, momentum)

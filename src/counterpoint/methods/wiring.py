@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,8 +18,8 @@ from counterpoint.losses.build import build_loss
 from counterpoint.losses.cross_entropy import ClassLoss
 from counterpoint.losses.distribution import SlicedLoss
 from counterpoint.losses.loss import Loss
-from counterpoint.methods.catalogue import MethodEntry, method_named
-from counterpoint.methods.encoding import Chunks, Head
+from counterpoint.methods.catalogue import MethodEntry, chosen, method_named
+from counterpoint.methods.encoding import Chunks, GradientCache, Head
 from counterpoint.methods.joint import Classification, JointEmbedding, TwoTowers
 from counterpoint.methods.target_branch import MomentumQueue, Predictive, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width
@@ -89,7 +90,7 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
     """
     entry = method_named(settings.method)
     _check_data(settings.method, entry, parts)
-    name = entry.loss if settings.loss.name == "auto" else settings.loss.name
+    name = chosen(settings.loss.name, entry.loss)
     check_loss(settings.method, entry, name)
     try:
         method = WIRINGS[entry.wiring](settings, entry, parts)
@@ -162,16 +163,16 @@ def loss_of(
         ValueError: an option the loss does not take, one that is missing, or labels that the data lack.
     """
     entry, asked = method_named(settings.method), settings.loss
-    name = entry.loss if asked.name == "auto" else asked.name
+    name = chosen(asked.name, entry.loss)
     if name == CUSTOM:
         if own is None:
             raise ValueError("this run was trained with a loss of your own; pass it as loss=, or name it again")
         # The user's own loss stays as it is.
         return copy.deepcopy(own)
     common = {
-        "temperature": entry.temperature if settings.temperature == "auto" else float(settings.temperature),
+        "temperature": float(chosen(settings.temperature, entry.temperature)),
         "epsilon": asked.epsilon,
-        "negatives": entry.negatives if asked.negatives == "auto" else asked.negatives,
+        "negatives": chosen(asked.negatives, entry.negatives),
     }
     # Later ones win: the method's options, the user's, what the wiring knows.
     options = (dict(entry.options) if name == entry.loss else {}) | asked.options | dict(further or {})
@@ -203,29 +204,29 @@ def _queue(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> M
     asked = settings.loss
     loss_of(settings, parts.loss, num_classes=parts.num_classes)  # refuses what the plain loss refuses
     given: dict[str, Any] = {
-        "temperature": entry.temperature if settings.temperature == "auto" else settings.temperature,
+        "temperature": chosen(settings.temperature, entry.temperature),
         "epsilon": 0.0 if asked.name == "dcl" else asked.epsilon,  # DCL: the positive is not a part of the denominator
     }
     unusable = set(asked.options) - set(given)
     if unusable:
         raise ValueError(f"with a queue it takes temperature and epsilon only, got {', '.join(sorted(unusable))}")
     generator = torch.Generator().manual_seed(_seed(parts, QUEUE_SEED))
-    size = _chosen(settings.target.queue_size, entry.queue_size)
+    size = chosen(settings.target.queue_size, entry.queue_size)
     # Options of the loss go before the general settings.
     given.update(asked.options)
     loss = QueueContrast(int(size), parts.embedding_dims, **given, generator=generator)
-    momentum = float(_chosen(settings.target.momentum, entry.momentum))
+    momentum = float(chosen(settings.target.momentum, entry.momentum))
     return MomentumQueue(parts.backbone, parts.head, loss, momentum=momentum, chunks=_chunks(settings))
 
 
 def _predictive(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> Predictive:
     loss: Any = loss_of(settings, parts.loss, num_classes=parts.num_classes)
-    hidden = _chosen(settings.target.predictor_hidden, entry.predictor_hidden_for(parts.width))
+    hidden = chosen(settings.target.predictor_hidden, entry.predictor_hidden_for(parts.width))
     with own_draws(_seed(parts, PREDICTOR_SEED)):
         # chen2021, section 3 (prediction MLP): neither BatchNorm nor ReLU after the last layer. BYOL's hidden layer is
         # the wider one (grill2020, section 3.3), SimSiam's a bottleneck.
         predictor = perceptron([parts.projected_width, int(hidden), parts.projected_width], norm="batch")
-    momentum = None if entry.momentum is None else float(_chosen(settings.target.momentum, entry.momentum))
+    momentum = None if entry.momentum is None else float(chosen(settings.target.momentum, entry.momentum))
     return Predictive(parts.backbone, parts.head, predictor, loss, momentum=momentum, chunks=_chunks(settings))
 
 
@@ -262,15 +263,9 @@ def _passes(settings: TrainSettings) -> dict[str, Any]:
 
 def _chunks(settings: TrainSettings) -> Chunks | None:
     size = settings.engine.chunk_size
-    return None if size == "none" else Chunks(size, settings.engine.chunk_norm)
-
-
-def _chosen(asked: float | str, of_method: float | None) -> float:
-    """What the user asked for, or what the method has."""
-    if isinstance(asked, str):
-        assert of_method is not None
-        return of_method
-    return asked
+    if size == "none":
+        return None
+    return partial(GradientCache, chunk_size=size, allow_batch_norm=settings.engine.chunk_norm)
 
 
 def _seed(parts: MethodParts, purpose: int) -> int:

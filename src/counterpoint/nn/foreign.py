@@ -257,18 +257,12 @@ def _by_name(name: str, in_shape: Shape, weights: str | Path | None, seed: int) 
         remarks = list(fill_known(module, name, tensors, str(weights), plan.stem))
     is_colour = plan.shape != in_shape
     backbone = with_pooling(GreyAsColour(module) if is_colour else module, in_shape)
-    habit = habit_of(name)
+    habit, digest = habit_of(name), sha256_of(Path(weights)) if weights else None
     # A mean of three colours says nothing of an encoder that was built for grey images.
-    is_known = habit.mean is not None and len(habit.mean) == plan.shape[0]
+    if habit.mean is not None and len(habit.mean) != plan.shape[0]:
+        habit = Habit()
     remarks += ["grey images as three equal channels"] if is_colour else []
-    return ForeignEncoder(
-        name,
-        backbone,
-        habit.mean if is_known else None,
-        habit.std if is_known else None,
-        sha256_of(Path(weights)) if weights else None,
-        tuple(remarks),
-    )
+    return ForeignEncoder(name, backbone, habit.mean, habit.std, digest, tuple(remarks))
 
 
 def _plans(name: str, in_shape: Shape, has_weights: bool) -> list[Plan]:

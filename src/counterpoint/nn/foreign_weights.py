@@ -19,7 +19,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.errors import RunError, UsageError, first_line
+from counterpoint.core.errors import RunError, UsageError, first_line, some
 from counterpoint.core.user_files import open_regular
 from counterpoint.nn.encoders import Pooled, has_stem
 from counterpoint.nn.tensor_file import read_tensors
@@ -322,8 +322,7 @@ def _remarks(whole: list[Match], left: list[str], num_wanted: int) -> tuple[str,
             f"the file also has the whole encoder under {names}; a teacher goes first, then a moving average"
         )
     if left:
-        more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
-        remarks.append(f"left aside: {', '.join(left[:MAX_NAMED])}{more}")
+        remarks.append(f"left aside: {some(left, MAX_NAMED)}")
     return tuple(remarks)
 
 

@@ -24,7 +24,7 @@ from counterpoint.diagnostics.remedies import USUAL_BATCH, USUAL_FEATURES
 from counterpoint.losses.build import parameters_of, shared_settings
 from counterpoint.losses.distribution import CATALOGUE as OF_DISTRIBUTIONS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.methods.catalogue import ENCODES_BOTH, MethodEntry, method_named
+from counterpoint.methods.catalogue import ENCODES_BOTH, MethodEntry, chosen, method_named
 from counterpoint.methods.wiring import check_loss
 from counterpoint.nn.encoders import check_encoder_name, has_stem
 
@@ -148,11 +148,6 @@ def without_idle(settings: TrainSettings, idle: Mapping[str, str]) -> dict[str, 
             section, leaf = path.split(".") if "." in path else ("", path)
             (values[section] if section else values).pop(leaf)
     return values
-
-
-def chosen(value: Any, otherwise: Any) -> Any:
-    """A setting, or what holds where it is left at ``auto``."""
-    return otherwise if value == AUTO else value
 
 
 def _local(facts: Facts) -> str | None:

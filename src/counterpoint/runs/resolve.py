@@ -16,10 +16,10 @@ from counterpoint.data.views.own_views import NUM_TRIED, OwnViews
 from counterpoint.data.views.presets import PRESETS, choose_preset, filled
 from counterpoint.engine.placement import Placement
 from counterpoint.losses.build import applies_relu
-from counterpoint.methods.catalogue import method_named
+from counterpoint.methods.catalogue import chosen, method_named
 from counterpoint.nn.encoders import LARGEST_SMALL_SIDE, stem_for
 from counterpoint.nn.heads import output_width
-from counterpoint.runs.active_settings import chosen, idle_settings
+from counterpoint.runs.active_settings import idle_settings
 
 Section = TypeVar("Section", bound=Settings)
 

@@ -10,11 +10,10 @@ from counterpoint.core.torch_state import own_draws
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
 from counterpoint.losses.build import applies_relu
-from counterpoint.methods.catalogue import method_named
+from counterpoint.methods.catalogue import chosen, method_named
 from counterpoint.nn.encoders import has_stem, initial_encoder, own_copy, with_pooling
 from counterpoint.nn.heads import build_projector, check_subvector
 from counterpoint.nn.trained import Encoder, EncoderCard
-from counterpoint.runs.active_settings import chosen
 
 STATISTICS_SAMPLES = 10_000  # samples from which mean and deviation are taken, at most
 STATISTICS_CHUNK = 256

@@ -5,7 +5,7 @@ A tile is computed once and read in both directions where both count. The weight
 readings, so that a symmetric matrix needs half of its products and one product with the vectors per pair.
 
 Where all scores are known to lie close together, :math:`|u_{ij}| \le B`, one reference c serves all rows
-(``tile_sums.common_reference``): no running maximum is needed, and one exponential :math:`e^{u_{ij} - c}` per pair
+(``tiles.common_reference``): no running maximum is needed, and one exponential :math:`e^{u_{ij} - c}` per pair
 serves both readings. Unit vectors at temperature 0.1 have B = 10 and c = 0, at 0.01 B = 100 and c = 45.
 
 Each tile is computed by one thread, and what they add to is added in a fixed order: results are the same bits in
@@ -19,10 +19,12 @@ from torch import Tensor
 
 from counterpoint.core.numerics import by_rows
 from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
-from counterpoint.kernels.cpu.tile_sums import (
+from counterpoint.kernels.cpu.tiles import (
     Reading,
     TermSums,
     TermTangentSums,
+    Tile,
+    Tiles,
     add_biases,
     add_exponentials,
     common_reference,
@@ -31,9 +33,9 @@ from counterpoint.kernels.cpu.tile_sums import (
     exponentials_,
     is_exact,
     prepare,
+    product_tangent,
     readings,
 )
-from counterpoint.kernels.cpu.tiles import Tile, Tiles, product_tangent
 
 
 @torch.no_grad()
@@ -49,9 +51,7 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     def add(tile: Tile) -> None:
         prepare(tile, psi)
         for reading in counted_readings(scores, tile):
-            # A copy for each reading, which overwrites it.
-            work_HW = tile.buffer("work").copy_(tile.product_HW)
-            u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
+            u_OK = reading.scores(tile, scores.terms)
             place, own = reading.statistic, reading.own(tile)
             if psi.in_log_domain:
                 add_exponentials(tops[place][own], sums[place][own], u_OK)
@@ -78,8 +78,7 @@ def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight
         total_HW = tile.buffer("total")
         # Both readings, on the diagonal too: products need w + w^T there, and add_biases takes each pair once.
         for index, reading in enumerate(readings(scores)):
-            work_HW = tile.buffer("work").copy_(tile.product_HW)
-            v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
+            v_OK = _shifted(reading, scores, tile, psi, statistic)
             weight_HW = _weighted(reading, tile, psi, psi.slope, v_OK, weight)
             add_biases(sums.biases, reading, tile, reading.orient(weight_HW))
             torch.add(total_HW, weight_HW, out=total_HW) if index else total_HW.copy_(weight_HW)
@@ -100,8 +99,7 @@ def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> 
         prepare(tile, psi)
         total_HW = torch.zeros_like(tile.product_HW)
         for reading in readings(scores):
-            work_HW = tile.buffer("work").copy_(tile.product_HW)
-            u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
+            u_OK = reading.scores(tile, scores.terms)
             if not (tile.is_on_diagonal and reading.is_column):
                 totals[tile.rows.start] += tile.filled(reading.orient(psi.value(u_OK)), 0.0).sum()
             weight_HW = tile.fill(reading.orient(weight * psi.slope(u_OK)), 0.0)
@@ -124,8 +122,7 @@ def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, 
         prepare(tile, psi)
         moved_HW = product_tangent(scores, tangent, tile, tile.buffer("moved"))
         for reading in counted_readings(scores, tile):
-            work_HW = tile.buffer("work").copy_(tile.product_HW)
-            v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
+            v_OK = _shifted(reading, scores, tile, psi, statistic)
             slope_OK = exp_(v_OK) if psi.in_log_domain else psi.slope(v_OK)
             slope_HW = tile.filled(reading.orient(slope_OK), 0.0)
             # A copy: biases of the tangent differ between readings.
@@ -150,8 +147,7 @@ def gradient_tangent(
         moved_HW = product_tangent(scores, tangent, tile, tile.buffer("moved"))
         slopes_HW, changes_HW = torch.zeros_like(moved_HW), torch.zeros_like(moved_HW)
         for reading in readings(scores):
-            work_HW = tile.buffer("work").copy_(tile.product_HW)
-            v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
+            v_OK = _shifted(reading, scores, tile, psi, statistic)
             # A copy: the exponential is made in place, and the slope needs v again.
             curvature_HW = _weighted(reading, tile, psi, psi.curvature, v_OK.clone(), weight)
             slopes_HW += _weighted(reading, tile, psi, psi.slope, v_OK, weight)
@@ -168,11 +164,9 @@ def gradient_tangent(
     return sums.result()
 
 
-def _shifted(
-    reading: Reading, scores: PairScores, tile: Tile, psi: PairFunction, statistic: PerAnchor, work_HW: Tensor
-) -> Tensor:
-    """u_ij - h_i in a reading's orientation, from products, in place."""
-    v_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
+def _shifted(reading: Reading, scores: PairScores, tile: Tile, psi: PairFunction, statistic: PerAnchor) -> Tensor:
+    """u_ij - h_i in a reading's orientation."""
+    v_OK = reading.scores(tile, scores.terms)
     if not psi.in_log_domain:
         return v_OK
     h_O = statistic.both()[reading.statistic][reading.own(tile)]

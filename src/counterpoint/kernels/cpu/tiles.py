@@ -1,18 +1,33 @@
-"""Cuts a score matrix into tiles: the only place that knows the position of a tile and which of its pairs count."""
+"""Cuts a score matrix into tiles, and adds up what they give: each is read along its rows and, maybe, its columns.
 
-# N anchors, M keys, D features, H tile rows, W tile columns
+Nothing else knows the position of a tile and which of its pairs count. Columns are read where keys are anchors, too.
+A reading gives statistics, log-sum-exp or plain sums per anchor; the weights of pairs give the gradient of every term.
+"""
 
+# N anchors, M keys, D features, H tile rows, W tile columns, O own anchors of a reading, K keys of a reading
+
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
+from counterpoint.core.numerics import by_rows
+from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.thread_parts import in_turn
-from counterpoint.kernels.contract import PairScores, ScoreTerms
+from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
 
 TILE_ROWS, TILE_COLUMNS = 512, 512  # 1 MiB of float32: two such buffers stay in a core's cache
 PAIRS_FOR_A_THREAD = 512 * 512  # below, waking another one does not pay
+# Smaller exponents are lifted to -60; e^-60 = 9e-27 is below the least weight and becomes an exact zero.
+LEAST_EXPONENT = -60.0
+LEAST_WEIGHT = 1e-26  # above e^-60
+# One reference c for all rows, so that an exponential serves both readings of a pair. float32: thousands of e^55, and
+# one over their sum, are ordinary numbers, e^-85 is a normal one; above 120 hardly any batch would be exact.
+HIGHEST, LARGEST_BOUND = {torch.float32: 55.0, torch.float64: 300.0}, {torch.float32: 120.0, torch.float64: 300.0}
+LOWEST = -85.0  # smaller exponents are lifted to it
+LEAST_SHARE = 1e-8  # what all that were lifted may add to a row's sum
 Place = tuple[int, int]
 
 
@@ -67,9 +82,9 @@ class Tiles:
         # Small enough for a CPU's cache; on a GPU, large enough to keep it busy.
         side = 1 if scores.terms.anchors_ND.device.type == "cpu" else 8
         self.size = side * TILE_ROWS, side * TILE_COLUMNS
-        self.rows = _cuts(len(scores.terms.anchors_ND), self.size[0])
+        self.rows = row_slices(len(scores.terms.anchors_ND), self.size[0])
         # The same cuts for both, so that a tile on the diagonal holds the pairs of a block with itself.
-        self.columns = self.rows if scores.is_self else _cuts(len(scores.keys_MD), self.size[1])
+        self.columns = self.rows if scores.is_self else row_slices(len(scores.keys_MD), self.size[1])
 
     def each(self, work: Callable[[Tile], None]) -> None:
         """Do some work for every tile: on a CPU in several threads, each with whole tiles.
@@ -127,10 +142,6 @@ class Tiles:
         return [(b, a) for a, b in pairs] if is_tall else pairs
 
 
-def _cuts(count: int, size: int) -> list[slice]:
-    return [slice(first, min(first + size, count)) for first in range(0, count, size)]
-
-
 def _tournament(count: int) -> list[Place]:
     """Each block with itself, then every two once, in rounds in which a block meets at most one other."""
     places, ring = [(block, block) for block in range(count)], count - 1 + count % 2
@@ -152,3 +163,220 @@ def product_tangent(scores: PairScores, tangent: ScoreTerms, tile: Tile, out_HW:
     left_HD = ds * anchors_HD + s * moved_anchors_HD
     torch.mm(left_HD, keys_WD.mT, out=out_HW)
     return out_HW.addmm_(anchors_HD, moved_keys_WD.mT, alpha=s)
+
+
+def common_reference(bound: float, dtype: torch.dtype) -> float | None:
+    """C for scores of at most this size: 0 up to ``HIGHEST``, else what prevents overflow; None if it is too large."""
+    return max(0.0, bound - HIGHEST[dtype]) if bound <= LARGEST_BOUND.get(dtype, -1.0) else None
+
+
+def exponentials_(score_HW: Tensor, reference: float) -> Tensor:
+    """e^(u - c) in place."""
+    if reference:
+        score_HW.sub_(reference).clamp_(min=LOWEST)
+    return score_HW.exp_()
+
+
+def is_exact(log_sum_N: Tensor, num_keys: int) -> bool:
+    """Whether exponents that were lifted are too small to show in any of the sums, relative to e^c; NaN fails."""
+    return log_sum_N.amin().item() >= LOWEST + math.log(num_keys / LEAST_SHARE)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One direction.
+
+    Attributes:
+        is_column: the anchors are the columns of the tile.
+        statistic: which statistic it belongs to: 0 rows, 1 columns.
+        own_name: field of ``ScoreTerms`` that holds what each anchor adds.
+        other_name: field of ``ScoreTerms`` that holds what each key adds.
+    """
+
+    is_column: bool
+    statistic: int
+    own_name: str = "row_own_N"
+    other_name: str = "row_other_M"
+
+    def own(self, tile: Tile) -> slice:
+        """Anchors of the tile in this reading."""
+        return tile.columns if self.is_column else tile.rows
+
+    def other(self, tile: Tile) -> slice:
+        """Keys of the tile in this reading."""
+        return tile.rows if self.is_column else tile.columns
+
+    def orient(self, tile_HW: Tensor) -> Tensor:
+        """View a tile with its anchors as rows, (o, k)."""
+        return tile_HW.mT if self.is_column else tile_HW
+
+    def scores(self, tile: Tile, terms: ScoreTerms) -> Tensor:
+        """The tile's scores, (o, k), in a buffer that the next reading overwrites."""
+        return self.add_biases(self.orient(tile.buffer("work").copy_(tile.product_HW)), terms, tile)
+
+    def add_biases(self, oriented_OK: Tensor, terms: ScoreTerms, tile: Tile) -> Tensor:
+        """Add what anchors and keys add, in place."""
+        own_O, other_K = getattr(terms, self.own_name), getattr(terms, self.other_name)
+        if own_O is not None:
+            oriented_OK.add_(own_O[self.own(tile), None])
+        if other_K is not None:
+            oriented_OK.add_(other_K[None, self.other(tile)])
+        return oriented_OK
+
+
+ROWS = Reading(is_column=False, statistic=0)
+MIRRORED = Reading(is_column=True, statistic=0)  # the anchors are the keys: below the diagonal
+COLUMNS = Reading(is_column=True, statistic=1, own_name="column_own_M", other_name="column_other_N")
+
+
+def readings(scores: PairScores) -> tuple[Reading, ...]:
+    """Directions in which a tile off the diagonal is read."""
+    if scores.is_self:
+        return (ROWS, MIRRORED)
+    return (ROWS, COLUMNS) if scores.is_two_way else (ROWS,)
+
+
+def counted_readings(scores: PairScores, tile: Tile) -> tuple[Reading, ...]:
+    """The same, with each pair of a tile on the diagonal counted once."""
+    return (ROWS,) if tile.is_on_diagonal else readings(scores)
+
+
+def prepare(tile: Tile, psi: PairFunction) -> None:
+    """Make the pairs that do not count harmless, in place: weightless for exp, finite for any other psi."""
+    tile.fill(tile.product_HW, float("-inf") if psi.in_log_domain else 0.0)
+
+
+def exp_(v: Tensor) -> Tensor:
+    """Exponential in place, of numbers relative to the largest of a row, or to the logarithm of its sum.
+
+    Below 1e-26, which no sum with a 1 in it shows, it is zero: computed as such, exponentials that are subnormal or
+    zero take forty and ten times as long.
+    """
+    return torch.threshold_(v.clamp_(min=LEAST_EXPONENT).exp_(), LEAST_WEIGHT, 0.0)
+
+
+def add_exponentials(top_O: Tensor, sum_O: Tensor, u_OK: Tensor) -> None:
+    """Add a tile, which is overwritten, to the largest score per anchor so far and the sum of exp relative to it."""
+    # Running reference: the sum so far is taken from the old largest score to the new one.
+    new_O = torch.maximum(top_O, u_OK.amax(1))
+    shift_O = torch.where(new_O == float("-inf"), 0.0, new_O)  # an anchor without any key so far
+    sum_O.copy_(sum_O * torch.exp(top_O - shift_O) + exp_(u_OK.sub_(shift_O[:, None])).sum(1))
+    top_O.copy_(new_O)
+
+
+class TermSums:
+    """Gradient of the weighted statistics: w K, w^T A, and the row and column sums of w.
+
+    Args:
+        scores: the scores; only terms that are not None get a sum.
+    """
+
+    def __init__(self, scores: PairScores) -> None:
+        self.scores = scores
+        self.biases = empty_biases(scores)
+        self.sums = empty_sides(scores)
+
+    def add_products(self, tile: Tile, weight_HW: Tensor) -> None:
+        """Take in the total weight of a tile."""
+        add_both_ways(*self.sums, self.scores, tile, weight_HW)
+
+    def result(self, factor: Tensor | float = 1.0) -> ScoreTerms:
+        """The gradient, times a factor where there are no biases."""
+        # dL/ds = sum w_ij <a_i, k_j> = <A, w K>, before those sums are multiplied by s.
+        scale = half_if_self(self.scores) * factor * dot(self.scores.terms.anchors_ND, self.sums[0])
+        for sums in self.sums:
+            if sums is not None:
+                scale_rows(sums, self.scores.terms.scale * factor)
+        return ScoreTerms(*self.sums, scale, **self.biases)
+
+
+class TermTangentSums:
+    """Change of that gradient: changed weights times vectors, and weights times changed vectors.
+
+    Args:
+        scores: the scores.
+        tangent: direction in which their terms move.
+    """
+
+    def __init__(self, scores: PairScores, tangent: ScoreTerms) -> None:
+        self.scores, self.moved = scores, PairScores(tangent)
+        self.biases = empty_biases(scores)
+        self.changed, self.held = empty_sides(scores), empty_sides(scores)
+
+    def add_products(self, tile: Tile, weight_HW: Tensor, change_HW: Tensor) -> None:
+        """Take in the total weight of a tile and its change."""
+        # changed = w' K + w K', held = w K, and the same for the keys.
+        add_both_ways(*self.changed, self.scores, tile, change_HW)
+        add_both_ways(*self.changed, self.moved, tile, weight_HW)
+        add_both_ways(*self.held, self.scores, tile, weight_HW)
+
+    def result(self) -> ScoreTerms:
+        """The change of the gradient."""
+        terms, tangent = self.scores.terms, self.moved.terms
+        (changed_ND, changed_MD), (held_ND, held_MD) = self.changed, self.held
+        # <A, w K>' = <A, (w K)'> + <A', w K>
+        scale = dot(terms.anchors_ND, changed_ND) + dot(tangent.anchors_ND, held_ND)
+        for changed, held in ((changed_ND, held_ND), (changed_MD, held_MD)):
+            if changed is not None and held is not None:
+                scale_rows(changed, terms.scale, plus=(held, tangent.scale))  # (s w K)' = s (w K)' + s' w K
+        return ScoreTerms(changed_ND, changed_MD, scale * half_if_self(self.scores), **self.biases)
+
+
+def dot(left_ND: Tensor, right_ND: Tensor) -> Tensor:
+    """Inner product of two matrices, the same bits for any number of threads."""
+    parts: dict[int, Tensor] = {}
+    by_rows(left_ND, lambda rows: parts.update({rows.start: (left_ND[rows] * right_ND[rows]).sum()}))
+    # Threads finish in any order; the parts are added in the order of their rows.
+    return torch.stack([parts[start] for start in sorted(parts)]).sum()
+
+
+def scale_rows(sums_ND: Tensor, scale: Tensor, plus: tuple[Tensor, Tensor] | None = None) -> None:
+    """Multiply in place, and add a multiple of another matrix."""
+
+    def work(rows: slice) -> None:
+        own_HD = sums_ND[rows].mul_(scale)
+        if plus is not None:
+            own_HD.add_(plus[1] * plus[0][rows])
+
+    by_rows(sums_ND, work)
+
+
+def half_if_self(scores: PairScores) -> float:
+    """Where anchors are keys, total weights hold each pair twice."""
+    return 0.5 if scores.is_self else 1.0
+
+
+def empty_sides(scores: PairScores) -> tuple[Tensor, Tensor | None]:
+    """Zeros for the anchors, and for the keys where these are other vectors."""
+    return torch.zeros_like(scores.terms.anchors_ND), None if scores.is_self else torch.zeros_like(scores.keys_MD)
+
+
+def empty_biases(scores: PairScores) -> dict[str, Tensor | None]:
+    """Zeros for each bias that the scores have."""
+    names = [field.name for field in fields(ScoreTerms)][3:]  # all but anchors, keys and scale
+    terms = scores.terms
+    return {name: None if getattr(terms, name) is None else torch.zeros_like(getattr(terms, name)) for name in names}
+
+
+def add_biases(biases: dict[str, Tensor | None], reading: Reading, tile: Tile, weight_OK: Tensor) -> None:
+    """Add row and column sums of one reading's weights; a tile on the diagonal holds each pair once already."""
+    if tile.is_on_diagonal and reading.is_column:
+        return
+    own_O, other_K = biases[reading.own_name], biases[reading.other_name]
+    if own_O is not None:
+        own_O[reading.own(tile)] += weight_OK.sum(1)
+    if other_K is not None:
+        other_K[reading.other(tile)] += weight_OK.sum(0)
+
+
+def add_both_ways(
+    to_anchors_ND: Tensor, to_keys_MD: Tensor | None, scores: PairScores, tile: Tile, weight_HW: Tensor
+) -> None:
+    """Add w K to the anchors and w^T A to the keys; where they are the same, off the diagonal only."""
+    to_anchors_ND[tile.rows].addmm_(weight_HW, scores.keys_MD[tile.columns])
+    # The total of a tile on the diagonal holds w + w^T already.
+    if tile.is_on_diagonal:
+        return
+    (to_anchors_ND if to_keys_MD is None else to_keys_MD)[tile.columns].addmm_(
+        weight_HW.mT, scores.terms.anchors_ND[tile.rows]
+    )

@@ -5,7 +5,7 @@ rows and columns. With the sums S a loss says its value and :math:`f_i = \partia
 :math:`e_{ij} (f_i + f_j)`. What attracts is subtracted pair by pair, before weights meet a vector, and one product with
 the vectors is the gradient: 1.5 products and one exponential per pair, where autograd through the matrix takes 3.
 
-One reference c for all rows makes :math:`e_{ij} = e^{s \cos_{ij} - c}` symmetric (``tile_sums.common_reference``).
+One reference c for all rows makes :math:`e_{ij} = e^{s \cos_{ij} - c}` symmetric (``tiles.common_reference``).
 Where there is none, or a row's sum is so small that what was lifted shows, the general route is taken.
 
 Of two views and their positives i' (``_TwoViews``):
@@ -35,7 +35,7 @@ from counterpoint.core.numerics import take_radial
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, only_values, own_rows
 from counterpoint.kernels.contract import Elementwise, softplus
 from counterpoint.kernels.cpu.one_operation import Found, Product, is_small, one_operation, ordinary_lengths
-from counterpoint.kernels.cpu.tile_sums import common_reference, exponentials_, is_exact
+from counterpoint.kernels.cpu.tiles import common_reference, exponentials_, is_exact
 from counterpoint.kernels.select import LARGEST_KEPT, LARGEST_SMALL, SMALL_BATCH, note
 
 STRIP = 256  # most rows of a strip: 128 and 512 took as long or longer from 512 to 4,096 vectors

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from counterpoint.core.stored_rows import row_slices
 from counterpoint.kernels.triton import triton_programs as programs
 from counterpoint.kernels.triton.triton_language import is_interpreted, tl
 from counterpoint.kernels.triton.triton_records import (
@@ -144,9 +145,8 @@ class SlabSums:
         size = min(height, self.pairs.owner.num) * min(width, self.pairs.other.num)
         # In the dtype of the vectors: the matrix library multiplies two of a kind.
         buffer = self.pairs.owner.vectors_CD.new_empty(size)
-        for top in range(0, self.pairs.owner.num, height):
-            rows = slice(top, min(top + height, self.pairs.owner.num))
-            for left in range(top if self.is_self else 0, self.pairs.other.num, width):
+        for rows in row_slices(self.pairs.owner.num, height):
+            for left in range(rows.start if self.is_self else 0, self.pairs.other.num, width):
                 columns = slice(left, min(left + width, self.pairs.other.num))
                 shape = rows.stop - rows.start, columns.stop - columns.start
                 self._add(rows, columns, buffer[: shape[0] * shape[1]].view(shape))
@@ -155,9 +155,7 @@ class SlabSums:
     def products(self) -> Tensor:
         """Sum of weights times products."""
         total = self.pairs.factor.new_zeros(())
-        height = self._slab_size()[0]
-        for top in range(0, self.pairs.owner.num, height):
-            rows = slice(top, top + height)
+        for rows in row_slices(self.pairs.owner.num, self._slab_size()[0]):
             # sum_ij w_ij <o_i, k_j> = <O, w K>, of sums that are there already.
             total = total + (self.pairs.owner.vectors_CD[rows].to(total.dtype) * self.to_owners_OD[rows]).sum()
         return total

@@ -186,12 +186,9 @@ def as_pairs(
             weight = weight.contiguous()
         return Direction(own, other, weight, None)
 
-    labels_N, labels_M = mask.anchor_labels_N, mask.key_labels_M
-    if labels_N is None or labels_M is None:
-        labels_N = labels_M = None
-    owner = PairSide(_vectors(terms.anchors_ND, dtype), len(terms.anchors_ND), _contiguous(labels_N))
+    owner = PairSide(_vectors(terms.anchors_ND, dtype), len(terms.anchors_ND), _contiguous(mask.anchor_labels_N))
     keys_MD = owner.vectors_CD if scores.is_self else _vectors(scores.keys_MD, dtype)
-    other = PairSide(keys_MD, len(keys_MD), _contiguous(labels_M))
+    other = PairSide(keys_MD, len(keys_MD), _contiguous(mask.key_labels_M))
     excluded_NE = None if mask.excluded_NE is None else mask.excluded_NE.to(torch.int32).contiguous()
     # e^u = 2^(u / ln 2): 1 / ln 2 joins the scale and costs no product per pair.
     factor = (terms.scale.to(owner.vectors_CD.device, wide) * unit).reshape(())

@@ -3,17 +3,17 @@ r"""A pairwise loss of two views with exponential psi on a GPU: value and gradie
 .. math:: L = g \sum_{i=1}^{2n} \phi(e^{r_i}), \qquad r_i = m + \log \sum_{j \ne i, i'} e^{s (\cos_{ij} - \cos_{ii'})}
 
 Below some 10,000 samples a GPU waits for Python: each operation takes longer to be started than to be done. The general
-route starts about 80, this one 20: rows are scaled to unit length and pulled back by one program each
-(``triton_rows``), and the pairs are seen by the two that every loss has (``triton_programs``). Nothing is read before
-the value; rows of lengths that need care make it NaN, and ``losses.inputs.gathering`` then begins again without this
-route. Derivatives beyond the first are those of the general route.
+route starts about 80, this one 20 (``triton_programs``): rows are scaled to unit length and pulled back by one program
+each, and the pairs are seen by the two that every loss has. Nothing is read before the value; rows of lengths that need
+care make it NaN, and ``losses.inputs.gathering`` then begins again without this route. Derivatives beyond the first are
+those of the general route.
 """
 
 # N samples, V = 2N vectors, D features
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -128,16 +128,21 @@ class FusedTwoViews:
         return found
 
     def _find(self, z0: Tensor, z1: Tensor, *, wants_gradient: bool) -> Found:
+        from counterpoint.kernels.triton import triton_launch, triton_programs  # deferred: both need triton
+
         (n, d), loss, shared = z0.shape, self.loss, shared_memory(z0.device)
+        views, grid = Views(z0, z1), (-(-n // BLOCK_ROWS),)
+        launch = partial(triton_launch.launch, tiling=RowTiling(d, padded(d), BLOCK_ROWS))
+        program = partial(triton_launch.Program, "exp", self.precision, False, True)
         new = z0.new_empty(0, dtype=torch.float32)
         unit = UnitOut(z0.new_empty(2 * n, d, dtype=self.dtype), new.new_empty(n))
-        self._run("unit_pairs", Views(z0, z1), unit, n, *ORDINARY_LENGTHS)
+        launch(triton_programs.unit_pairs[grid], z0, views, unit, n, *ORDINARY_LENGTHS)
         factor = new.new_full((), loss.scale * LOG2_E)
         bound = factor if loss.scale > 0 else -factor  # no score is farther from 0
         own_VE = torch.arange(2 * n, dtype=torch.int32, device=z0.device).view(2, n).T.repeat(2, 1)
         side = PairSide(unit.unit_VD, 2 * n, None)
         pairs = Pairs(side, side, factor, own_VE, Direction(None, None), None, bound)
-        log_sum_V = _launch().statistics(pairs, self._program(product_shape(d, self.dtype, shared)))
+        log_sum_V = triton_launch.statistics(pairs, program(product_shape(d, self.dtype, shared)))
         r_V = log_sum_V.view(2, n).sub(unit.cosine_N, alpha=loss.scale).view(-1)
         r_V = r_V + loss.margin if loss.margin else r_V
         value = loss.phi_of_log(r_V).sum() * self.weight
@@ -150,27 +155,9 @@ class FusedTwoViews:
             slope_V = slope_V / most
         own = Direction(log_sum_V * -LOG2_E, None, slope_V, None)
         pairs = pairs._replace(first=own, second=flipped(own))
-        program = self._program(gradient_shape(d, self.dtype, shared))
-        sums = _launch().gradients(pairs, program, wants_first=False, wants_second=False)
+        shape = gradient_shape(d, self.dtype, shared)
+        sums = triton_launch.gradients(pairs, program(shape), wants_first=False, wants_second=False)
         gradients = Views(torch.empty_like(z0, dtype=torch.float32), torch.empty_like(z1, dtype=torch.float32))
         given = PullSums(sums.total_OD, slope_V)
-        self._run("pull_pairs", Views(z0, z1), given, gradients, n, loss.scale * self.weight)
+        launch(triton_programs.pull_pairs[grid], z0, views, given, gradients, n, loss.scale * self.weight)
         return Found(value, gradients if most is None else [gradient * most for gradient in gradients])
-
-    def _program(self, shape: Any) -> Any:
-        return _launch().Program("exp", self.precision, False, True, shape)
-
-    def _run(self, name: str, views: Views, *given: Any) -> None:
-        """Launch a program of ``triton_rows``."""
-        from counterpoint.kernels.triton import triton_rows  # deferred: needs triton, which is optional
-
-        num_pairs, num_features = views.first_ND.shape
-        tiling = RowTiling(num_features, padded(num_features), BLOCK_ROWS)
-        grid = (-(-num_pairs // BLOCK_ROWS),)
-        _launch().launch(getattr(triton_rows, name)[grid], views.first_ND, views, *given, tiling=tiling)
-
-
-def _launch() -> Any:
-    from counterpoint.kernels.triton import triton_launch  # deferred: needs triton, which is optional
-
-    return triton_launch

@@ -26,12 +26,17 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.collapse.minority_collapse import collapse_threshold, one_majority
-from counterpoint.theory.collapse.risk_setting import RiskSetting, checked_classes, complement_text, root_between
+from counterpoint.theory.collapse.minority_collapse import (
+    RiskSetting,
+    checked_classes,
+    collapse_threshold,
+    complement_text,
+    one_majority,
+    root_between,
+)
 from counterpoint.theory.geometry.class_risk import ClassRisk
 from counterpoint.theory.geometry.correlation_dual import certify
 
-ROOT_TOLERANCE = 1e-14
 GAP_TOLERANCE = 1e-8  # of the certificate, relative to the risk
 
 
@@ -189,7 +194,7 @@ def minority_optimum(risk: ClassRisk) -> Optimum:
     # S is convex along the curve (convex and increasing in A, and b is convex in a): rising at -1, it is least there
     is_merged = slope(-1.0) >= 0
     # Without a change of sign the loss is none that grows with each cosine, and the certificate refuses the answer.
-    cosine = -1.0 if is_merged or slope(0.0) <= 0 else root_between(slope, -1.0, 0.0, tolerance=ROOT_TOLERANCE)
+    cosine = -1.0 if is_merged or slope(0.0) <= 0 else root_between(slope, -1.0, 0.0)
     gram_CC = curve(cosine, num_classes)
     at = risk.at(gram_CC)
     gap = certify(at, gram_CC).relative_gap(at.value)

@@ -35,7 +35,7 @@ from torch import Tensor
 from counterpoint.core.errors import UsageError
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.collapse.risk_setting import RiskSetting, risk_setting, root_between
+from counterpoint.theory.collapse.minority_collapse import RiskSetting, risk_setting, root_between
 from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, check_proportions, few
 from counterpoint.theory.geometry.geometry_cases import CERTIFIED, solve_convex
 from counterpoint.theory.geometry.optimal_geometry import Geometry

@@ -18,6 +18,7 @@ and the Schur complement of the Hessian's diagonal preconditions them with one C
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -101,34 +102,24 @@ def certify(at: RiskAt, gram_CC: Tensor) -> DualCertificate:
     return DualCertificate(bound, max(abs(at.value), abs(first_order)), stretch)
 
 
-@dataclass(frozen=True)
-class FaceFinish:
-    """Where Newton's method ended.
+class FaceFinish(NamedTuple):
+    """Where Newton's method ended, and how many steps it took.
 
-    Attributes:
-        gram_CC: A, of unit diagonal; positive semi-definite up to rounding where the method converged to the optimum.
-        iterations: Newton steps taken.
+    A has a unit diagonal and is positive semi-definite up to rounding where the method converged to the optimum.
     """
 
     gram_CC: Tensor
     iterations: int
 
 
-@dataclass(frozen=True)
-class _Residual:
-    """What is missing in the two equations.
+class _Residual(NamedTuple):
+    """What is missing in the two equations."""
 
-    Attributes:
-        outer_CC: z z^T with zero diagonal.
-        pairs_CC: G log(z z^T / G), to first order z z^T - G; nearly linear in A where the risk is made of exponentials.
-        means_C: -A z.
-        size: the larger of both, relative.
-    """
-
-    outer_CC: Tensor
+    outer_CC: Tensor  # z z^T with zero diagonal
+    # G log(z z^T / G), to first order z z^T - G; nearly linear in A where the risk is made of exponentials
     pairs_CC: Tensor
-    means_C: Tensor
-    size: float
+    means_C: Tensor  # -A z
+    size: float  # the larger of both, relative
 
 
 # NumPy's threads and torch's, each waiting busily, would fight for the same cores: 25 times slower on two of them.
