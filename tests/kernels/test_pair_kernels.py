@@ -24,7 +24,6 @@ from pair_cases import (
     small_tiles,
 )
 
-import pair_reference as reference
 from counterpoint.kernels.contract import (
     EXPONENTIAL,
     HINGE,
@@ -45,7 +44,6 @@ derived = {name: getattr(dense_derivatives, name) for name in ("gradient", "redu
 CPU_KERNELS: dict[str, Any] = {
     "dense": dense_derivatives,
     "linear": SimpleNamespace(reduce=linear.reduce, **derived),
-    "reference": reference,
     "tiled": tiled,
 }
 
@@ -131,7 +129,7 @@ def test_the_size_of_tiles_does_not_matter(side: int, psi: PairFunction) -> None
 
 
 @each_dtype
-@pytest.mark.parametrize("name", ["dense", "reference", "tiled"])
+@pytest.mark.parametrize("name", ["dense", "tiled"])
 @pytest.mark.parametrize("has_key_bias", [False, True])
 def test_huge_scores_neither_overflow_nor_vanish(name: str, dtype: torch.dtype, has_key_bias: bool) -> None:
     """Whole numbers, so that even scores of 1e8 are exact: row i is the largest score plus log 2, as two keys tie."""
@@ -143,16 +141,16 @@ def test_huge_scores_neither_overflow_nor_vanish(name: str, dtype: torch.dtype, 
     with small_tiles():
         statistic = kernel.reduce(scores, EXPONENTIAL)
         assert_numbers(statistic.rows_N, [1e8 + math.log(2)] * 2, dtype=dtype)
+        if name == "dense":
+            return  # its gradient is autograd's, which takes no statistic
         exact = PerAnchor(torch.full((2,), 1e8, dtype=dtype))
-        slopes = CPU_KERNELS["reference" if name == "dense" else name].gradient(
-            scores, EXPONENTIAL, exact, PerAnchor(torch.ones(2, dtype=dtype))
-        )
+        slopes = kernel.gradient(scores, EXPONENTIAL, exact, PerAnchor(torch.ones(2, dtype=dtype)))
     assert slopes.anchors_ND.tolist() == [[2e5, 0.0], [-2e5, 100.0]]
     assert slopes.keys_MD is not None
     assert slopes.keys_MD.tolist() == [[1e5, 0.0], [1e5, 0.0], [-1e5, 0.0], [-1e5, 0.0]]
 
 
-@pytest.mark.parametrize("name", ["dense", "reference", "tiled"])
+@pytest.mark.parametrize("name", ["dense", "tiled"])
 @each_psi
 def test_a_pair_that_does_not_count_has_no_say_however_large_it_is(name: str, psi: PairFunction) -> None:
     scores = make_scores("one-way", "none", has_biases=True)
