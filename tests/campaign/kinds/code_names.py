@@ -230,10 +230,4 @@ def _read_exported(folder: Path) -> None:
     modeling_counterpoint.CounterpointEncoder.from_pretrained(folder)
 
 
-KIND = Kind(
-    name="code_names",
-    promise="a name of code in a file or in the environment is a word: nothing is imported or called",
-    next_case=next_case,
-    run=run,
-    prepare=prepare,
-)
+KIND = Kind("code_names", next_case, run, prepare)
