@@ -1,4 +1,4 @@
-"""Pages that are made from records name everything there is, and their programs, calls and notebooks run."""
+"""Pages that are made from records name everything there is; their programs, notebooks and all examples run."""
 
 import json
 import os
@@ -25,6 +25,7 @@ pytest.importorskip("matplotlib", reason="pages with pictures need the extra doc
 catalogue_pages = pytest.importorskip("catalogue_pages")
 verb_pages = pytest.importorskip("verb_pages")
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def test_every_verb_has_a_page_with_its_flags_and_every_setting_its_row() -> None:
@@ -80,8 +81,9 @@ def test_a_weight_that_grows_with_similarity_is_drawn_so() -> None:
     assert max(flat) == pytest.approx(min(flat))
 
 
-def test_notebooks_are_clean() -> None:
+def test_notebooks_are_clean_and_examples_many() -> None:
     assert len(NOTEBOOKS) == 4
+    assert len(EXAMPLES) >= 10
     for path in NOTEBOOKS:
         book = json.loads(path.read_text(encoding="utf-8"))
         assert (book["nbformat"], book["nbformat_minor"]) >= (4, 5)
@@ -92,15 +94,20 @@ def test_notebooks_are_clean() -> None:
             )
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+PROGRAMS = [pytest.param([path], id=path.stem, marks=pytest.mark.slow) for path in EXAMPLES]  # the site runs them, too
+PROGRAMS += [
+    pytest.param([ROOT / "docs" / "notebook_pages.py", path], id=path.stem, marks=pytest.mark.thorough)
+    for path in NOTEBOOKS
+]
+
+
+@pytest.mark.parametrize("words", PROGRAMS)
+def test_an_example_or_notebook_runs_from_another_folder_and_leaves_nothing(words: list[Path], tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "notebook_pages.py"), str(path)],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, *map(str, words)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "```text" in done.stdout
-    assert "![what the cell draws]" in done.stdout
+    assert done.stdout.strip()
+    assert words[-1] in EXAMPLES or ("```text" in done.stdout and "![what the cell draws]" in done.stdout)
     assert list(tmp_path.iterdir()) == []

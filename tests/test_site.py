@@ -65,6 +65,9 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(site: Path) -> None:
     for sheet in site.rglob("*.css"):
         text = sheet.read_text(encoding="utf-8")
         assert re.findall(r"@import|url\(['\"]?(?:https?:)?//", text) == [], sheet.name
+    index = (site / "searchindex.js").read_text(encoding="utf-8")
+    assert len(index) > 50_000
+    assert "minority" in index
 
 
 def check_link(link: str, page: Path, pages: dict[Path, Tags]) -> None:
@@ -94,13 +97,6 @@ def test_every_public_name_and_every_example_has_its_place(site: Path) -> None:
             "sphx-glr-script-out" in (site / "gallery" / f"{example.stem}.html").read_text()
             or "<img" in (site / "gallery" / f"{example.stem}.html").read_text()
         ), example.name
-
-
-@pytest.mark.thorough
-def test_the_search_index_is_part_of_the_site(site: Path) -> None:
-    index = (site / "searchindex.js").read_text(encoding="utf-8")
-    assert len(index) > 50_000
-    assert "minority" in index
 
 
 @pytest.mark.thorough

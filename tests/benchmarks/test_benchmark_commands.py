@@ -8,14 +8,10 @@ import measuring
 import pair_losses
 import peer_losses
 import pytest
-import torch
-from exact_losses import exact
-from peer_losses import CATALOGUE, DENSE, OURS, Built, Provider
+from peer_losses import CATALOGUE, OURS, Built, Provider
 from problems import Kind, Problem, make_inputs
 from result_tables import Row
 from torch import Tensor
-
-from tolerances import assert_close
 
 COMMAND = Path(pair_losses.__file__)
 
@@ -54,22 +50,6 @@ def test_the_quick_run_of_a_benchmark_prints_its_tables(command: str, tmp_path: 
     assert finished.returncode == 0 or missed, finished.stdout + finished.stderr
     for said in QUICK[command]:
         assert said in finished.stdout, said
-
-
-@pytest.mark.parametrize("kind", CATALOGUE)
-def test_the_oracle_is_the_derivative_of_the_dense_loss(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exact_losses.BLOCK_NUMBERS", 40)  # several blocks
-    problem = Problem(kind, 7, 5, 0.2)
-    x0, x1 = (x.detach().double().requires_grad_() for x in make_inputs(problem))
-    loss = CATALOGUE[kind][DENSE].build(problem).function(x0, x1)
-    loss.backward()
-    assert x0.grad is not None
-    assert x1.grad is not None
-    expected = torch.cat([x0.grad, x1.grad])
-    for rows in (None, torch.tensor([12, 0, 7])):
-        truth = exact(x0, x1, kind, problem.temperature, rows=rows, dtype=torch.float64)
-        assert_close(torch.tensor(truth.loss, dtype=torch.float64), loss)
-        assert_close(truth.gradient_RD, expected if rows is None else expected[[0, 7, 12]])
 
 
 def prepared(kind: Kind, name: str, problem: Problem | None = None) -> tuple[Row, measuring.Step | None]:

@@ -88,16 +88,6 @@ def test_a_fault_is_in_the_features_and_the_same_features_without_it_differ() ->
     assert chosen.max() > 0.5 * len(hubs)
 
 
-def test_a_remedy_improves_where_its_finding_goes_or_its_figure_gets_better() -> None:
-    better, worse = replace(UNTRAINED, weight_change=1e-4), replace(UNTRAINED, weight_change=1e-12)
-    assert case("untrained", UNTRAINED, GOOD).is_improved is True
-    assert case("untrained", UNTRAINED, better).is_improved is True
-    assert case("untrained", UNTRAINED, worse).is_improved is False
-    assert case("untrained", UNTRAINED).is_improved is None
-    assert case("untrained", UNTRAINED, GOOD).gain == pytest.approx(0.06)
-    assert case("untrained", UNTRAINED).gain is None
-
-
 def test_the_tables_count_cases_remedies_and_alarms_and_say_what_stopped() -> None:
     cases = (
         case("untrained", UNTRAINED, GOOD), case("untrained", GOOD, seed=1), case("healthy", GOOD),

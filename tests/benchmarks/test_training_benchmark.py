@@ -1,4 +1,4 @@
-"""The training benchmark measures what it says, and refuses unequal work."""
+"""The training benchmark measures what it says."""
 
 import copy
 from dataclasses import replace
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import training_runs
-from training_runs import WARM_UPS, Setup
+from training_runs import Setup
 
 pytestmark = pytest.mark.thorough
 
@@ -37,19 +37,3 @@ def test_the_bare_loop_does_what_the_engine_does(setup: Setup, precision: str, t
     for ours, theirs, first in zip(*weights, strict=True):
         assert torch.equal(ours, theirs)
         assert not torch.equal(ours, first)
-
-
-@pytest.mark.slow
-def test_the_example_of_lightly_trains_the_same_encoder(
-    rng: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lightly_simclr = pytest.importorskip("lightly_simclr", reason="lightly or pytorch-lightning is not installed")
-    setup = Setup(rng.integers(0, 256, (8, 16, 16, 3), dtype=np.uint8), "resnet9", 2, "fp32", "cpu")
-    method = training_runs.make_job(setup, tmp_path / "run").method
-    assert lightly_simclr.differences(method, "resnet9") == []
-    (text,) = lightly_simclr.differences(method, "resnet18")
-    assert "encoders have other weights" in text
-    for loads in (True, False):
-        assert len(lightly_simclr.lightly_seconds(setup, loads=loads)) == setup.num_steps - WARM_UPS
-    monkeypatch.setattr(lightly_simclr, "TEMPERATURE", 0.1)
-    assert "losses differ" in " ".join(lightly_simclr.differences(method, "resnet9"))

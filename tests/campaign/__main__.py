@@ -2,11 +2,11 @@
 
 import argparse
 import datetime
-import importlib
 import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +15,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # as the command of several ranks sets it
 
-from campaign.kind import Kind
+from campaign.kind import kind_of
 from campaign.processes import load_all
 from campaign.session import Session, replay
 
@@ -28,7 +28,7 @@ def main(words: Sequence[str] | None = None) -> int:
     flags = _flags(words)
     load_all()
     if flags.replay:
-        verdict = replay(flags.replay, kind_of, flags.folder)
+        verdict = replay(flags.replay, flags.folder)
         sys.stdout.write(f"{verdict.fault or 'kept'}: {verdict.detail}\n")
         return bool(verdict.fault)
     session = Session(flags.folder, [kind_of(name) for name in flags.kinds], flags.seed)
@@ -40,11 +40,6 @@ def main(words: Sequence[str] | None = None) -> int:
     return any(tally.findings for tally in session.tallies.values())
 
 
-def kind_of(name: str) -> Kind:
-    """The kind in the module of that name."""
-    return importlib.import_module(f"campaign.kinds.{name}").KIND
-
-
 def table(session: Session) -> str:
     """What was tried and found, by kind."""
     lines = [f"Seed {session.seed}, commit {_commit()}, {datetime.date.today()}, {os.cpu_count()} cores.", ""]
@@ -52,7 +47,7 @@ def table(session: Session) -> str:
     for name, tally in session.tallies.items():
         broken, each = len(tally.findings), tally.seconds / max(1, tally.tries)
         lines.append(f"| `{name}` | {tally.tries:,} | {tally.tries - broken:,} | {broken:,} | {each:.2g} |")
-    skipped = {reason: many for tally in session.tallies.values() for reason, many in tally.skipped.items()}
+    skipped = sum((tally.skipped for tally in session.tallies.values()), Counter[str]())
     lines += ["", *(f"{reason} ({many} tries)" for reason, many in skipped.items())] if skipped else []
     found = [f"{session.folder / 'findings' / name}" for tally in session.tallies.values() for name in tally.findings]
     return "\n".join([*lines, "", *found]).rstrip() + "\n"

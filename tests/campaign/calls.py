@@ -51,6 +51,18 @@ def signal_at(
     return lambda: intercept(handle)
 
 
+def count_calls() -> list[int]:
+    """Count the calls on files of this process from now on; the list holds their number so far."""
+    calls = [0]
+
+    def handle(name: str, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        calls[0] += 1
+        return original(*args, **options)
+
+    intercept(handle)
+    return calls
+
+
 def num_calls(words: list[str], files: Path, *, may_refuse: bool = False) -> int:
     """Calls on files that a command makes until it ends; it is run for that.
 
@@ -62,13 +74,7 @@ def num_calls(words: list[str], files: Path, *, may_refuse: bool = False) -> int
     note = files.with_name(f"{files.name}-calls")
 
     def act() -> int:
-        calls = [0]
-
-        def handle(name: str, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-            calls[0] += 1
-            return original(*args, **options)
-
-        intercept(handle)
+        calls = count_calls()
         code = act_on(words)
         note.write_text(str(calls[0]))
         return code

@@ -12,6 +12,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ HEADER_SHARE = 0.6  # of mutations that are kept to the first bytes or, for form
 HEADER_BYTES = 512
 MAX_STEPS = 4
 NUM_IMAGES = 6
+PICTURES = {"PNG": "png", "JPEG": "jpg", "TIFF": "tif", "GIF": "gif", "WEBP": "webp", "BMP": "bmp", "PPM": "ppm"}
 
 Make = Callable[[Path], Path]
 
@@ -64,11 +66,11 @@ def _pair(folder: Path) -> Path:
     return folder / "pair.npz"
 
 
-def _pictures(folder: Path, form: str, suffix: str) -> Path:
+def _pictures(folder: Path, form: str) -> Path:
     rng = _draw()
     for number in range(NUM_IMAGES):
         content = shard_files.picture(rng, 16, form)
-        _written(folder / "pictures" / "ab"[number % 2] / f"{number}.{suffix}", content)
+        _written(folder / "pictures" / "ab"[number % 2] / f"{number}.{PICTURES[form]}", content)
     return folder / "pictures"
 
 
@@ -89,19 +91,23 @@ def _shard(folder: Path, **options: object) -> Path:
 
 
 def _table(folder: Path, name: str) -> Path:
+    pictures = [shard_files.picture(_draw(), form="PNG") for _ in range(NUM_IMAGES)]
+    return write_table(folder / name, pictures, [number % 2 for number in range(NUM_IMAGES)])
+
+
+def write_table(path: Path, pictures: list[bytes], labels: list[int]) -> Path:
+    """A table of pictures and classes, in the format that the path names."""
     import pyarrow as pa  # deferred: the extra `search` may be absent
     from pyarrow import feather, parquet  # deferred: as above
 
-    images = [{"bytes": shard_files.picture(_draw(), form="PNG"), "path": None} for _ in range(NUM_IMAGES)]
-    labels = pa.array([number % 2 for number in range(NUM_IMAGES)], pa.int64())
-    table = pa.table({"image": pa.array(images), "label": labels})
-    path = folder / name
+    images = pa.array([{"bytes": picture, "path": None} for picture in pictures])
+    table = pa.table({"image": images, "label": pa.array(labels, pa.int64())})
     if path.suffix == ".parquet":
         parquet.write_table(table, path, row_group_size=4)
     elif path.suffix == ".feather":
         feather.write_feather(table, str(path))  # packed with lz4
     else:
-        new = pa.ipc.new_stream if "stream" in name else pa.ipc.new_file
+        new = pa.ipc.new_stream if "stream" in path.name else pa.ipc.new_file
         with new(str(path), table.schema) as writer:
             writer.write_table(table, max_chunksize=4)
     return path
@@ -120,12 +126,9 @@ def _cifar(folder: Path, num_classes: int = 10) -> Path:
     return folder
 
 
-def _saved_by(save: Callable[[Path, np.random.Generator], None]) -> Make:
-    def make(folder: Path) -> Path:
-        save(folder, _draw())
-        return folder
-
-    return make
+def _stl10(folder: Path) -> Path:
+    published_files.save_stl10(folder, _draw())
+    return folder
 
 
 SEEDS: Mapping[str, Make] = {
@@ -133,13 +136,7 @@ SEEDS: Mapping[str, Make] = {
     "npz": _npz,
     "pack": _pack,
     "pair": _pair,
-    "png folder": lambda folder: _pictures(folder, "PNG", "png"),
-    "jpeg folder": lambda folder: _pictures(folder, "JPEG", "jpg"),
-    "tiff folder": lambda folder: _pictures(folder, "TIFF", "tif"),
-    "gif folder": lambda folder: _pictures(folder, "GIF", "gif"),
-    "webp folder": lambda folder: _pictures(folder, "WEBP", "webp"),
-    "bmp folder": lambda folder: _pictures(folder, "BMP", "bmp"),
-    "ppm folder": lambda folder: _pictures(folder, "PPM", "ppm"),
+    **{f"{form.lower()} folder": partial(_pictures, form=form) for form in PICTURES},
     "splits": _splits,
     "tar": _shard,
     "gnu tar": lambda folder: _shard(folder, format=tarfile.GNU_FORMAT),  # else pax
@@ -152,14 +149,10 @@ SEEDS: Mapping[str, Make] = {
     "embeddings parquet": lambda folder: _embeddings(folder, "e.parquet"),
     "cifar10": _cifar,
     "cifar100": lambda folder: _cifar(folder, num_classes=100),
-    "stl10": _saved_by(published_files.save_stl10),
+    "stl10": _stl10,
 }
 # Seeds that are read by the name of a set, with the folder as ``source.root``; all others are opened by their path.
-NAMED: Mapping[str, str] = {
-    "cifar10": "cifar10",
-    "cifar100": "cifar100",
-    "stl10": "stl10",
-}
+NAMED: Mapping[str, str] = {name: name for name in ("cifar10", "cifar100", "stl10")}
 # Seeds that ``diagnose`` reads, not ``train``.
 EMBEDDINGS = frozenset({"embeddings npz", "embeddings csv", "embeddings parquet"})
 

@@ -1,5 +1,6 @@
-"""What a kind of attack is: it draws cases, and tries one against what README promises."""
+"""What a kind of attack is: it draws cases, and tries one against what README promises (docs/promises.md)."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,20 +48,23 @@ class Kind:
 
     Attributes:
         name: as ``--kinds`` takes it.
-        promise: what must hold whatever is tried.
         next_case: draws a case.
         run: tries it, in a process of its own.
-        share: of the time, beside other kinds.
         prepare: fills the folder that all tries read, in a process of its own, once.
+        share: of the time, beside other kinds.
         material: name of that folder where kinds share it; empty: their own.
         seconds: what takes longer hangs; each process of the command has a bound of its own.
     """
 
     name: str
-    promise: str
     next_case: Callable[[np.random.Generator], Case]
     run: Callable[[Case, Place], Verdict]
+    prepare: Callable[[Path], None]
     share: float = 1
-    prepare: Callable[[Path], None] = lambda material: None
     material: str = ""
     seconds: float = 900
+
+
+def kind_of(name: str) -> Kind:
+    """The kind in the module of that name."""
+    return importlib.import_module(f"campaign.kinds.{name}").KIND

@@ -49,17 +49,6 @@ YAML_LINES = (
 )
 
 
-def mutate(path: Path, how: str, draw: np.random.Generator) -> None:
-    """Change a file.
-
-    Args:
-        path: the file.
-        how: a key of ``WAYS``.
-        draw: says where and to what.
-    """
-    WAYS[how](path, draw)
-
-
 def seal_anew(path: Path, run: Path) -> None:
     """Vouch for a file as it is now, as someone does who knows the format: its own hash, and those of it elsewhere."""
     if path.suffix == ".json":

@@ -13,8 +13,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,7 +28,6 @@ SECONDS = 60
 SECONDS_TO_TELL = 2  # in which a process that is stopped for working too long writes where it was
 CRASHED = 70  # exit code of a process that ended by an exception
 PR_SET_PDEATHSIG = 1  # of prctl.h
-SIGNALS_SEEN = os.WNOHANG | os.WUNTRACED
 
 
 @dataclass(frozen=True)
@@ -81,22 +81,29 @@ class Process:
 
     def is_running(self) -> bool:
         """Whether it has not ended yet."""
-        if self._ended is None:
-            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-            if pid:
-                self._end(os.waitstatus_to_exitcode(status), usage)
+        self._look()
         return self._ended is None
 
     def is_stopped(self, seconds: float) -> bool:
         """Wait until it stops itself or ends; whether it stopped."""
         deadline = time.monotonic() + seconds
         while self._ended is None and time.monotonic() < deadline:
-            pid, status, usage = os.wait4(self.pid, SIGNALS_SEEN)
-            if pid and os.WIFSTOPPED(status):
+            if self._look():
                 return True
-            if pid:
-                self._end(os.waitstatus_to_exitcode(status), usage)
             time.sleep(0.002)
+        return False
+
+    def _look(self) -> bool:
+        """Note how it ended, if it did; whether it has stopped itself since the last look."""
+        if self._ended is not None:
+            return False
+        pid, status, usage = os.wait4(self.pid, os.WNOHANG | os.WUNTRACED)
+        if pid == 0 or os.WIFSTOPPED(status):
+            return pid != 0
+        out, err = (Path(f"{self._files}{end}").read_text(errors="backslashreplace") for end in (".out", ".err"))
+        peak_mb = max(0.0, usage.ru_maxrss / 1024 - self._shared_mb)
+        code = os.waitstatus_to_exitcode(status)
+        self._ended = Outcome(code, out, err, usage.ru_utime + usage.ru_stime, peak_mb)
         return False
 
     def wait(self, seconds: float = SECONDS) -> Outcome:
@@ -111,8 +118,7 @@ class Process:
                 worked, changed = now, time.monotonic()
             if worked > seconds or time.monotonic() - changed > seconds:
                 self._stop()
-            else:
-                time.sleep(0.002)
+            time.sleep(0.002)
         assert self._ended is not None
         return self._ended
 
@@ -120,38 +126,21 @@ class Process:
         """Let it write where it is, and kill it."""
         os.kill(self.pid, signal.SIGABRT)
         deadline = time.monotonic() + SECONDS_TO_TELL
-        while True:
-            pid, _, usage = os.wait4(self.pid, os.WNOHANG)
-            if pid:
-                break
+        while self.is_running():
             if time.monotonic() > deadline:
                 os.kill(self.pid, signal.SIGKILL)
             time.sleep(0.01)
-        self._end(None, usage)
+        assert self._ended is not None
+        self._ended = replace(self._ended, code=None)
 
     def _seconds_worked(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # in user mode and in the kernel
 
-    def _end(self, code: int | None, usage: resource.struct_rusage) -> None:
-        out, err = (
-            self._files.with_name(self._files.name + end).read_text(errors="backslashreplace")
-            for end in (".out", ".err")
-        )
-        peak_mb = max(0.0, usage.ru_maxrss / 1024 - self._shared_mb)
-        self._ended = Outcome(code, out, err, usage.ru_utime + usage.ru_stime, peak_mb)
 
-
-def run_command(
-    words: list[str],
-    files: Path,
-    *,
-    prepare: Callable[[], object] | None = None,
-    environment: Mapping[str, str] | None = None,
-    seconds: float = SECONDS,
-) -> Outcome:
-    """Run the command to its end in a process of its own, in which ``prepare`` was called first."""
-    return start_command(words, files, prepare=prepare, environment=environment).wait(seconds)
+def run_command(words: list[str], files: Path, *, seconds: float = SECONDS, **options: Any) -> Outcome:
+    """Run the command to its end; see ``start_command``."""
+    return start_command(words, files, **options).wait(seconds)
 
 
 def act_on(words: list[str]) -> int:
@@ -166,7 +155,7 @@ def start_command(
     prepare: Callable[[], object] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Process:
-    """Start the command in a process of its own; see ``run_command``."""
+    """Start the command in a process of its own, in which ``prepare`` was called first."""
 
     def act() -> int:
         if prepare is not None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from campaign.calls import num_calls
 from campaign.kinds.interleavings import FINISHED, INTERRUPTED, begin, interrupt
@@ -60,11 +61,13 @@ def prepare_work(material: Path) -> None:
     old.mkdir()
     for action in [*OVER, "report", "geometry", "audit", "preview", "compare"]:  # what users make again and again
         must(_words(action, material, old, earlier), material)
-    told = {action: num_calls(_begun(action, material, "first"), material / "said") for action in ACTIONS}
+    calls = {}
     for action in ACTIONS:
-        must(_begun(action, material, "again"), material)
-    (material / "calls.json").write_text(json.dumps(told))
-    (material / "made.json").write_text(json.dumps({action: _stable(action, material) for action in ACTIONS}))
+        calls[action] = num_calls(begin_work(action, material, material / "first" / action), material / "said")
+    for action in ACTIONS:
+        must(begin_work(action, material, material / "again" / action), material)
+    made = {action: {"calls": calls[action], **_stable(action, material)} for action in ACTIONS}
+    (material / "made.json").write_text(json.dumps(made))
 
 
 def begin_work(action: str, material: Path, folder: Path) -> list[str]:
@@ -78,30 +81,30 @@ def begin_work(action: str, material: Path, folder: Path) -> list[str]:
 
 def calls_of(action: str, material: Path) -> int:
     """Calls on files that an action makes."""
-    return json.loads((material / "calls.json").read_text())[action]
+    return _made(action, material)["calls"]
 
 
 def unfinished(action: str, material: Path, folder: Path) -> str:
     """What an action should have left and has not; empty where all is there."""
-    wanted = json.loads((material / "made.json").read_text())[action]["files"]
+    wanted = _made(action, material)["files"]
     found = digests(folder)
     names = [name for name, digest in wanted.items() if name not in found or (digest and digest != found[name])]
     if action in TRAINING:  # an old checkpoint that could not be dropped may still be there
-        other = difference(folder / "run", _counted(action, material, "first") / "run", may_have_more=True)
+        other = difference(folder / "run", material / "first" / action / "run", may_have_more=True)
         names += [other] if other else []
     return ", ".join(names)
 
 
 def left_over(action: str, material: Path, folder: Path) -> str:
     """What lies there that an action does not leave; empty where there is nothing."""
-    made = json.loads((material / "made.json").read_text())[action]
+    made = _made(action, material)
     names = set(digests(folder)) - set(made["files"])
     return ", ".join(sorted(name for name in names if str(Path(name).parent) not in made["random"]))
 
 
 def lost(action: str, material: Path, folder: Path, before: dict[str, str]) -> str:
     """What the user had and has no more: own files, earlier outputs, the run itself."""
-    wanted = json.loads((material / "made.json").read_text())[action]
+    wanted = _made(action, material)
     now = digests(folder)
     gone = []
     for name, digest in before.items():
@@ -127,17 +130,14 @@ def _words(action: str, material: Path, folder: Path, run: Path) -> list[str]:
     return [word.format(**names) for word in ACTIONS[action]]
 
 
-def _counted(action: str, material: Path, which: str) -> Path:
-    return material / which / action
-
-
-def _begun(action: str, material: Path, which: str) -> list[str]:
-    return begin_work(action, material, _counted(action, material, which))
+def _made(action: str, material: Path) -> dict[str, Any]:
+    """What an action makes: calls on files, and see ``_stable``."""
+    return json.loads((material / "made.json").read_text())[action]
 
 
 def _stable(action: str, material: Path) -> dict[str, object]:
     """Names of files that an action leaves, with a hash where that is always the same; folders with random names."""
-    first, again = (digests(_counted(action, material, which)) for which in ("first", "again"))
+    first, again = (digests(material / which / action) for which in ("first", "again"))
     files = {name: digest if digest == again[name] else "" for name, digest in first.items() if name in again}
     files |= dict.fromkeys((name for name in files if Path(name).name in OF_THE_CLOCK), "")
     return {"files": files, "random": sorted({str(Path(name).parent) for name in first.keys() ^ again.keys()})}

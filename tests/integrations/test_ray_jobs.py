@@ -1,6 +1,5 @@
 """Pieces on Ray: the bytes of one process, nothing made twice, and errors in one line."""
 
-import importlib
 import json
 import os
 import signal
@@ -211,18 +210,6 @@ def test_an_error_of_a_worker_is_one_line_here(engine: RayEngine, monkeypatch: p
 
 
 @on_cluster
-def test_what_no_worker_can_import_is_named(engine: RayEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "only_here.py").write_text("def begin():\n    return 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    begin = importlib.import_module("only_here").begin
-    with (
-        engine.opened(begin) as workers,
-        pytest.raises(RunError, match=r"a worker failed: ModuleNotFoundError: No module named 'only_here'"),
-    ):
-        workers.ask(lambda state: state)
-
-
-@on_cluster
 def test_workers_of_other_versions_are_refused(engine: RayEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_jobs, "versions", lambda: {**versions(), "counterpoint": "0.0.1"})
     with (
@@ -263,16 +250,6 @@ def test_a_finished_shard_is_not_made_again_and_another_table_is_refused(
     with pytest.raises(RunError, match="is of another table: layer representation, this is embedding"):
         embed_shards(run, layer="embedding", shards=Shards(out, ROWS), engine=engine, quiet=True)
     assert files(out) == sound
-
-
-@on_cluster
-def test_an_encoder_that_no_worker_can_import_takes_one_line(
-    run: cp.Run, engine: RayEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["embed", "--encoder", "nowhere:make", str(run.path.parent / "pictures.npz"), "--out", str(tmp_path / "z")]
-    assert main([*words, "--engine", "ray", "-q"]) == 2
-    assert "encoder nowhere:make: No module named 'nowhere'" in capsys.readouterr().err
-    assert not (tmp_path / "z").exists()
 
 
 @on_cluster

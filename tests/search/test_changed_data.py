@@ -1,9 +1,7 @@
 """A search answers of the samples that are there now, whatever was kept of others, or names those that changed."""
 
-import io
 import os
 import shutil
-import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
+from data.picture_files import encoded
+from data.shard_files import write_shard
 
 SIDE, NUM_SAMPLES = 8, 12
 
@@ -24,16 +23,15 @@ def pixels(seed: int, count: int = NUM_SAMPLES) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
 
 
-def png(image: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(image).save(stream, "png")
-    return stream.getvalue()
+def files(seed: int) -> dict[str, bytes]:
+    """The same as files."""
+    return {f"{number:02}.png": encoded(image, "PNG") for number, image in enumerate(pixels(seed))}
 
 
 def write_folder(folder: Path, seed: int) -> None:
-    for number, image in enumerate(pixels(seed)):
-        (folder / "deep").mkdir(parents=True, exist_ok=True)
-        (folder / "deep" / f"{number:02}.png").write_bytes(png(image))
+    (folder / "deep").mkdir(parents=True, exist_ok=True)
+    for name, content in files(seed).items():
+        (folder / "deep" / name).write_bytes(content)
 
 
 @pytest.fixture(scope="module")
@@ -54,20 +52,11 @@ class Form:
     is_named: bool = False  # pictures that changed are refused by name, as everywhere
 
 
-def write_tar(path: Path, seed: int) -> None:
-    with tarfile.open(path, "w") as archive:
-        for number, image in enumerate(pixels(seed)):
-            member = tarfile.TarInfo(f"{number:02}.png")
-            content = png(image)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-
-
 FORMS = [
     Form("photos", write_folder, is_named=True),
     Form("rows.npy", lambda path, seed: np.save(path, pixels(seed))),
     Form("rows.npz", lambda path, seed: np.savez(path, images=pixels(seed), labels=np.arange(NUM_SAMPLES) % 2)),
-    Form("rows.tar", write_tar, is_named=True),
+    Form("rows.tar", lambda path, seed: write_shard(path, files(seed)), is_named=True),
 ]
 
 
@@ -101,7 +90,7 @@ def ask(run: cp.Run, verb: str) -> int:
 def test_files_of_the_runs_own_samples_come_and_go(verb: str, run: cp.Run) -> None:
     new = run.path.parent / "photos" / "new.png"
     assert ask(run, verb) == NUM_SAMPLES
-    new.write_bytes(png(pixels(5)[0]))
+    new.write_bytes(encoded(pixels(5)[0], "PNG"))
     assert ask(run, verb) == NUM_SAMPLES + 1
     new.unlink()
     assert ask(run, verb) == NUM_SAMPLES

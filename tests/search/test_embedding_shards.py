@@ -12,7 +12,7 @@ import pytest
 
 import counterpoint as cp
 from counterpoint.cli.main import main
-from counterpoint.core.errors import CounterpointError, RunError, UsageError
+from counterpoint.core.errors import CounterpointError, RunError
 from counterpoint.core.ranks import WorkPart
 from counterpoint.evaluation.shard_files import MANIFEST, open_shards
 from counterpoint.search.table import Shards, embed_shards
@@ -159,11 +159,6 @@ def test_a_folder_of_other_files_is_left_alone(run: cp.Run, tmp_path: Path) -> N
     with pytest.raises(RunError, match=r"holds other files, such as notes\.txt; choose an empty folder"):
         make(run, tmp_path)
     assert files(tmp_path) == {"notes.txt": b"mine"}
-
-
-def test_shards_without_rows_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="at least 1 row, got 0"):
-        Shards(tmp_path, 0)
 
 
 @pytest.mark.parametrize("first", [1, 4, 9, 16, 25])

@@ -183,39 +183,26 @@ def test_the_command_prints_at_most_100_columns_and_draws_a_page(
         (["3", "--duplicates"], "--duplicates takes no QUERY"),
         (["3", "--threshold", "0.9"], "--threshold goes with --duplicates"),
         (["--duplicates", "--threshold", "2"], "threshold must be a cosine, between -1 and 1, got 2.0"),
-    ],
-)
-def test_flags_without_effect_are_refused_in_one_line(
-    run: cp.Run, words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["search", str(run.path), *words]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert complaint in told[-1]
-
-
-def test_a_run_that_moved_is_named_as_it_is_now(run: cp.Run, tmp_path: Path) -> None:
-    assert cp.search(run, 0, k=1, quiet=True).run == "run"
-    copy = shutil.copytree(run.path, tmp_path / "moved")
-    assert cp.search(copy, 0, k=1, quiet=True).run == cp.duplicates(copy, quiet=True).run == "moved"
-
-
-@pytest.mark.parametrize(
-    ("words", "instead"),
-    [
         (["--export", "faiss", "--out", "table"], "search --export is gone: docs/search.md shows"),
         (["3", "--dims", "64"], "search --dims is gone: all dimensions are compared"),
         (["3", "--rebuild"], "rebuild is gone: features come from the cache"),
     ],
 )
-def test_what_is_gone_says_what_takes_its_place(
-    run: cp.Run, words: list[str], instead: str, capsys: pytest.CaptureFixture[str]
+def test_flags_without_effect_or_that_are_gone_are_refused_in_one_line(
+    run: cp.Run, words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
         code = main(["search", str(run.path), *words])
     except SystemExit as left:  # of the parser
         code = left.code
     assert code == 2
-    assert instead in capsys.readouterr().err.splitlines()[-1]
+    assert complaint in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_run_that_moved_is_named_as_it_is_now(run: cp.Run, tmp_path: Path) -> None:
+    assert cp.search(run, 0, k=1, quiet=True).run == "run"
+    copy = shutil.copytree(run.path, tmp_path / "moved")
+    assert cp.search(copy, 0, k=1, quiet=True).run == cp.duplicates(copy, quiet=True).run == "moved"
 
 
 def test_the_function_that_is_gone_says_what_takes_its_place() -> None:

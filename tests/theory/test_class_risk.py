@@ -21,6 +21,7 @@ from counterpoint import losses
 from counterpoint.core.errors import NonFiniteError, UsageError
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.geometry.class_risk import class_risk, negative_weights, smooth_hinge
+from counterpoint.theory.geometry.risk_rows import RiskAt
 from oracles import class_risk_oracle as oracle
 from oracles.number_checks import assert_numbers
 
@@ -100,36 +101,37 @@ def direction_of(num_classes: int = 3, seed: int = 1) -> Tensor:
     return (change_CC + change_CC.T).fill_diagonal_(0.0)
 
 
-def derivatives(function: Callable[[Tensor], Tensor], gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Autograd's gradient and Hessian (C, C, C, C) for all entries as they stand."""
-    gram = gram.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(function(gram), gram, create_graph=True)
-    if not gradient.requires_grad:  # the risk is linear
-        return gradient, torch.zeros(*gram.shape, *gram.shape, dtype=gram.dtype)
-    rows = [torch.autograd.grad(g, gram, retain_graph=True, materialize_grads=True)[0] for g in gradient.flatten()]
-    return gradient.detach(), torch.stack(rows).view(*gram.shape, *gram.shape)
-
-
 def between(matrix: Tensor) -> Tensor:
     """Symmetric part, off the diagonal."""
     return ((matrix + matrix.T) / 2).fill_diagonal_(0.0)
+
+
+def assert_is(at: RiskAt, definition: Callable[[Tensor], Tensor], gram: Tensor) -> None:
+    """Value and derivatives are those that autograd makes of a definition, for all entries as they stand."""
+    change, entries = direction_of(), gram.clone().requires_grad_()
+    value = definition(entries)
+    (gradient,) = torch.autograd.grad(value, entries, create_graph=True)
+    hessian = torch.zeros(*gram.shape, *gram.shape, dtype=gram.dtype)
+    if gradient.requires_grad:  # else the risk is linear
+        each = [torch.autograd.grad(g, entries, retain_graph=True, materialize_grads=True) for g in gradient.flatten()]
+        hessian = torch.stack([row for (row,) in each]).view_as(hessian)
+    assert_numbers(at.value, value.detach())
+    assert_numbers(at.gradient_CC, between(gradient.detach()))
+    assert_numbers(at.curvature(change), between(torch.einsum("ijkl,kl->ij", hessian, change)))
+    assert_numbers(at.curvature_diagonal_CC, between(torch.einsum("ijij->ij", hessian)))
 
 
 @each_pool
 @each_case
 @pytest.mark.sampled(10)
 def test_value_and_derivatives_are_those_of_all_terms(name: str, supervised: bool) -> None:
-    case, gram, change = CASES[name], gram_of(), direction_of()
+    case, gram = CASES[name], gram_of()
 
     def definition(a: Tensor) -> Tensor:
         return oracle.risk(a, PROPORTIONS, case.psi, 2, supervised)
 
     at = class_risk(SHARES, loss=case.loss, num_negatives=2, supervised=supervised).at(gram)
-    gradient, hessian = derivatives(definition, gram)
-    assert_numbers(at.value, definition(gram))
-    assert_numbers(at.gradient_CC, between(gradient))
-    assert_numbers(at.curvature(change), between(torch.einsum("ijkl,kl->ij", hessian, change)))
-    assert_numbers(at.curvature_diagonal_CC, between(torch.einsum("ijij->ij", hessian)))
+    assert_is(at, definition, gram)
 
 
 @each_pool
@@ -191,7 +193,7 @@ def test_risks_near_zero_keep_their_digits(loss: Loss, psi: oracle.Psi, k: int) 
 @each_pool
 @pytest.mark.parametrize("tau", [0.2, 1.0])
 def test_infinitely_many_negatives_are_eq_10(tau: float, supervised: bool) -> None:
-    gram, change = gram_of(seed=4), direction_of()
+    gram = gram_of(seed=4)
     loss = losses.GeneralizedContrastive(supervised=supervised, temperature=tau)
 
     def definition(a: Tensor) -> Tensor:
@@ -199,11 +201,7 @@ def test_infinitely_many_negatives_are_eq_10(tau: float, supervised: bool) -> No
         return oracle.infinite(full, PROPORTIONS, tau, supervised)
 
     at = class_risk(SHARES, loss=loss).at(gram)
-    gradient, hessian = derivatives(definition, gram)
-    assert_numbers(at.value, definition(gram))
-    assert_numbers(at.gradient_CC, between(gradient))
-    assert_numbers(at.curvature(change), between(torch.einsum("ijkl,kl->ij", hessian, change)))
-    assert_numbers(at.curvature_diagonal_CC, between(torch.einsum("ijij->ij", hessian)))
+    assert_is(at, definition, gram)
 
 
 @each_pool

@@ -90,15 +90,6 @@ def test_agrees_with_cvxpy(seed: int) -> None:
     assert cvx_geometry.risk(problem, found.gram.numpy()) == pytest.approx(found.risk, rel=1e-10, abs=1e-10)
 
 
-@pytest.mark.parametrize("family", ["paper", "InfoNCE", "MIOv2"])
-def test_agrees_with_a_splitting_solver(family: str) -> None:
-    pytest.importorskip("cvxpy", reason="cvxpy is not installed")
-    loss, psi = FAMILIES[family](0.5)
-    problem = Problem((0.4, 0.3, 0.2, 0.1), psi)
-    peer = cvx_geometry.solve_cvxpy(problem, "SCS")
-    assert ours(loss, problem).risk == pytest.approx(peer.risk, abs=AGREEMENT)
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_no_descent_over_class_means_does_better(seed: int, rng: np.random.Generator) -> None:
     loss, problem = random_problem(seed)
@@ -107,17 +98,6 @@ def test_no_descent_over_class_means_does_better(seed: int, rng: np.random.Gener
     assert found.lower_bound <= peer.risk + ROUNDING * scale
     assert found.risk <= peer.risk + 1e-8 * scale
     assert family_of(seed) in NOT_SMOOTH or abs(found.risk - peer.risk) <= AGREEMENT * scale
-
-
-@pytest.mark.parametrize("supervised", [False, True], ids=["UCL", "SCL"])
-@pytest.mark.parametrize(("num_classes", "k"), [(2, 1), (2, 9), (3, 2), (3, 5), (4, 4), (6, 3)])
-@pytest.mark.parametrize("family", ["paper", "InfoNCE", "DCL", "MIOv1", "Triplet", "SigmoidPair"])
-@pytest.mark.sampled(5)
-def test_risk_is_the_sum_over_all_draws(family: str, num_classes: int, k: int, supervised: bool) -> None:
-    loss, psi = FAMILIES[family](0.4)
-    problem = Problem(tuple(np.arange(1, num_classes + 1) / (num_classes * (num_classes + 1) / 2)), psi, k, supervised)
-    found = ours(loss, problem)
-    assert found.risk == pytest.approx(cvx_geometry.enumerated_risk(problem, found.gram.numpy()), rel=1e-10, abs=1e-10)
 
 
 def test_cvxpy_finds_a_lower_risk_where_ours_is_spoilt() -> None:

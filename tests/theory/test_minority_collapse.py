@@ -20,27 +20,29 @@ from counterpoint.theory.collapse.minority_collapse import (
 from counterpoint.theory.geometry.class_risk import ClassRisk, class_risk
 from counterpoint.theory.geometry.geometry_cases import MergedRisk
 from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
-from oracles import collapse_oracle
+from oracles import collapse_oracle, cvx_geometry
 
 INF = math.inf
 
 
 @pytest.mark.parametrize(
-    ("k", "supervised", "expected"),
+    ("num_classes", "k", "supervised", "expected"),
     [
-        (1, False, 0.8075),
-        (2, False, 0.8575),
-        (8, False, 0.8903),
-        (64, False, 0.8990),
-        (INF, False, 0.9002),
-        (1, True, 0.6915),
-        (64, True, 0.7501),
-        (INF, True, 0.7511),
+        (3, 1, False, 0.8075),
+        (3, 2, False, 0.8575),
+        (3, 8, False, 0.8903),
+        (3, 64, False, 0.8990),
+        (3, INF, False, 0.9002),
+        (3, 1, True, 0.6915),
+        (3, 64, True, 0.7501),
+        (3, INF, True, 0.7511),
+        (100, INF, True, 0.7304),
     ],
 )
 @pytest.mark.sampled(3)
-def test_known_thresholds_of_three_classes(k: float, supervised: bool, expected: float) -> None:
-    assert collapse_threshold(3, num_negatives=k, supervised=supervised).share == pytest.approx(expected, abs=5e-5)
+def test_known_thresholds(num_classes: int, k: float, supervised: bool, expected: float) -> None:
+    found = collapse_threshold(num_classes, num_negatives=k, supervised=supervised)
+    assert found.share == pytest.approx(expected, abs=5e-5)
 
 
 @pytest.mark.parametrize(
@@ -121,10 +123,6 @@ def test_a_thousand_classes_are_no_more_work_than_three(monkeypatch: pytest.Monk
     assert found.proportions_C.shape == (1000,)
 
 
-def test_supervised_thresholds_do() -> None:
-    assert collapse_threshold(100, supervised=True).share == pytest.approx(0.7304, abs=5e-5)
-
-
 @pytest.mark.parametrize("temperature", [0.5, 0.1, 0.02])
 def test_thresholds_at_low_temperatures_keep_their_digits(temperature: float) -> None:
     """k infinite, negatives of any class: 1 - t = t e^(-2/tau) (1 + (1 + D_m) / (1 + D_1)) / 2 in closed form."""
@@ -182,22 +180,15 @@ SHARES = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.1], dtype=torch.float64)
 MEMBERS = torch.nn.functional.one_hot(torch.tensor([0, 1, 2, 2, 2])).double()
 
 
-def a_gram(generator: torch.Generator, size: int) -> torch.Tensor:
-    rows = torch.randn(size, size, generator=generator, dtype=torch.float64)
-    rows = rows / rows.norm(dim=1, keepdim=True)
-    return rows @ rows.T
-
-
-def a_direction(generator: torch.Generator, size: int) -> torch.Tensor:
-    matrix = torch.randn(size, size, generator=generator, dtype=torch.float64)
-    return (matrix + matrix.T).fill_diagonal_(0.0)
+def a_gram(rng: np.random.Generator) -> torch.Tensor:
+    return torch.from_numpy(cvx_geometry.random_gram(rng, 3))
 
 
 @pytest.mark.parametrize("k", [1, 3, math.inf])
-def test_without_supervision_merged_classes_are_one_class(generator: torch.Generator, k: float) -> None:
+def test_without_supervision_merged_classes_are_one_class(rng: np.random.Generator, k: float) -> None:
     merged = MergedRisk(class_risk(SHARES, num_negatives=k), MEMBERS)
     one_class = class_risk(merged.members_CM.T @ SHARES, num_negatives=k)
-    gram_MM = a_gram(generator, 3)
+    gram_MM = a_gram(rng)
     assert merged.at(gram_MM).value == pytest.approx(one_class.value(gram_MM), rel=1e-12)
     torch.testing.assert_close(
         merged.at(gram_MM).gradient_CC, one_class.at(gram_MM).gradient_CC, rtol=1e-10, atol=1e-13
@@ -205,10 +196,9 @@ def test_without_supervision_merged_classes_are_one_class(generator: torch.Gener
 
 
 @pytest.mark.parametrize(("k", "supervised"), [(2, True), (math.inf, True), (math.inf, False)])
-def test_derivatives_of_the_merged_risk(generator: torch.Generator, k: float, supervised: bool) -> None:
+def test_derivatives_of_the_merged_risk(rng: np.random.Generator, k: float, supervised: bool) -> None:
     merged = MergedRisk(class_risk(SHARES, num_negatives=k, supervised=supervised), MEMBERS)
-    gram_MM, direction_MM, step = 0.5 * a_gram(generator, 3), a_direction(generator, 3), 1e-4
-    gram_MM = gram_MM.fill_diagonal_(1.0)
+    gram_MM, direction_MM, step = (0.5 * a_gram(rng)).fill_diagonal_(1.0), a_gram(rng).fill_diagonal_(0.0), 1e-4
     at = merged.at(gram_MM)
     sides = [merged.at(gram_MM + sign * step * direction_MM) for sign in (1, -1)]
     slope = (sides[0].value - sides[1].value) / (2 * step)

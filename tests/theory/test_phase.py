@@ -32,14 +32,6 @@ def test_cosines_are_those_of_the_oracle_s_search_along_lemma_8(k: float, superv
         assert float(diagram.minority_cosine_KUT[0, 0, place]) == pytest.approx(2 * best**2 - 1, abs=1e-5)
 
 
-def test_the_published_proportions() -> None:
-    unsupervised, supervised = (phase_diagram([0.5], [512, INF], supervised=flag) for flag in (False, True))
-    assert unsupervised.majority_cosine_KUT.flatten().tolist() == pytest.approx([-0.6265, -0.6264], abs=6e-5)
-    assert unsupervised.minority_cosine_KUT.flatten().tolist() == pytest.approx([-0.2151, -0.2152], abs=6e-5)
-    assert supervised.majority_cosine_KUT.flatten().tolist() == pytest.approx([-0.6860, -0.6859], abs=6e-5)
-    assert supervised.minority_cosine_KUT.flatten().tolist() == pytest.approx([-0.0588, -0.0590], abs=6e-5)
-
-
 def test_section_7_2_sits_on_the_boundary() -> None:
     """At a share of 0.9 and k = 512, without supervision: all but merged, the threshold being 0.90005."""
     diagram = phase_diagram([0.9], [512, INF])

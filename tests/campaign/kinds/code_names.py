@@ -202,38 +202,23 @@ def _watched(words: list[str], place: Place, environment: dict[str, str] | None 
         return run_command(words, files, prepare=watch, environment=environment)
 
     def read() -> int:
+        from counterpoint.export import modeling_counterpoint  # deferred: the same text as in an exported folder
+
         watch()
         try:
             if words[0] == "load":
                 cp.load(words[1])
             else:
-                _read_exported(Path(words[1]))
+                modeling_counterpoint.CounterpointEncoder.from_pretrained(Path(words[1]))
         except (CounterpointError, KeyError, TypeError, ValueError, AttributeError) as error:
-            return _refused(error, is_ours=words[0] == "load")
+            # The file that lies in an exported folder may raise what it likes.
+            if words[0] == "load" and not isinstance(error, CounterpointError):
+                raise
+            os.write(2, f"counterpoint load: error: {' '.join(str(error).split())}\n".encode())
+            return USAGE
         return 0
 
     return Process(read, files).wait()
 
 
-def _refused(error: Exception, *, is_ours: bool) -> int:
-    """End as the command would; the file that lies in an exported folder may raise what it likes."""
-    if is_ours and not isinstance(error, CounterpointError):
-        raise error
-    os.write(2, f"counterpoint load: error: {' '.join(str(error).split())}\n".encode())
-    return USAGE
-
-
-def _read_exported(folder: Path) -> None:
-    """Open an exported folder by the file that lies in it, as its reader does without the package."""
-    from counterpoint.export import modeling_counterpoint  # deferred: the same text as in the folder
-
-    modeling_counterpoint.CounterpointEncoder.from_pretrained(folder)
-
-
-KIND = Kind(
-    name="code_names",
-    promise="a name of code in a file or in the environment is a word: nothing is imported or called",
-    next_case=next_case,
-    run=run,
-    prepare=prepare,
-)
+KIND = Kind("code_names", next_case, run, prepare)

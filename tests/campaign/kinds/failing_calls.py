@@ -64,12 +64,4 @@ def works_again(action: str, place: Place, words: list[str], first: Outcome) -> 
     return Verdict("stuck", f"{action}: {'; '.join(said)}; first {first}")
 
 
-KIND = Kind(
-    name="failing_calls",
-    promise="a disk that refuses is told in one line; what was saved is untouched, and the command works afterwards",
-    next_case=next_case,
-    run=run,
-    prepare=prepare_work,
-    material="work",
-    share=2,
-)
+KIND = Kind("failing_calls", next_case, run, prepare_work, share=2, material="work")

@@ -6,6 +6,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -72,15 +73,9 @@ def _held() -> tuple[float, int, int]:
     return resident_mb(), len(os.listdir("/proc/self/fd")), threading.active_count()
 
 
-def _train(material: Path, run: Path, number: int) -> None:
+def _train(material: Path, run: Path, number: int, *, epochs: int = 1) -> None:
     shutil.rmtree(run)
-    cp.train(material / DATA, out=run, epochs=1, batch_size=16, engine={"device": "cpu"}, quiet=True)
-
-
-def _epochs(material: Path, run: Path, number: int) -> None:
-    """Many epochs a round."""
-    shutil.rmtree(run)
-    cp.train(material / DATA, out=run, epochs=20, batch_size=16, engine={"device": "cpu"}, quiet=True)
+    cp.train(material / DATA, out=run, epochs=epochs, batch_size=16, engine={"device": "cpu"}, quiet=True)
 
 
 def _embed(material: Path, run: Path, number: int) -> None:
@@ -106,7 +101,7 @@ def _refused(material: Path, run: Path, number: int) -> None:
 
 WORKS: dict[str, Work] = {
     "train": _train,
-    "epochs": _epochs,
+    "epochs": partial(_train, epochs=20),  # a round
     "evaluate": lambda material, run, number: cp.evaluate(run, quiet=True),
     "diagnose": lambda material, run, number: cp.diagnose(run, quiet=True),
     "report": lambda material, run, number: cp.report(run, out=run.with_name("page.html"), quiet=True),
@@ -116,11 +111,4 @@ WORKS: dict[str, Work] = {
 }
 LONG = frozenset({"train", "epochs"})  # a second or more
 
-KIND = Kind(
-    name="growth",
-    promise="memory, open files and threads stay what they are, however often work is done in one process",
-    next_case=next_case,
-    run=run,
-    prepare=prepare,
-    share=0.5,
-)
+KIND = Kind("growth", next_case, run, prepare, share=0.5)

@@ -166,10 +166,4 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in sorted(folder.iterdir()) if each.name not in told}
 
 
-KIND = Kind(
-    name="interleavings",
-    promise="two processes in one folder never mix two runs; one of them is whole, the other says why it is not",
-    next_case=next_case,
-    run=run,
-    prepare=prepare,
-)
+KIND = Kind("interleavings", next_case, run, prepare)

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from campaign.calls import signal_at
+from campaign.calls import count_calls, signal_at
 from campaign.kind import KEPT, Case, Kind, Place, Verdict
 from campaign.oracle import OK, judge
 from campaign.processes import SECONDS, Outcome, start_command
 from campaign.small_runs import difference, make_runs, train_words
 from counterpoint.core import dist
 from runs.kill_server import rank_environments
-from system_calls import intercept
 
 WORLD_SIZES = (1, 2)
 COME_SECONDS = 20  # a rank that died before it came is one that was not started: waited for, for ten minutes
@@ -39,9 +38,8 @@ def prepare(material: Path) -> None:
     make_runs(material)
     for world_size in WORLD_SIZES:
         run = counted(material, world_size)
-        for outcome in on_ranks(
-            train_words(material, run), run, world_size, watch=lambda pids, run=run: _note_calls(run)
-        ):
+        words = train_words(material, run)
+        for outcome in on_ranks(words, run, world_size, watch=lambda pids, run=run: _note_calls(run)):
             assert outcome.code == 0, outcome
 
 
@@ -65,10 +63,8 @@ def run(case: Case, place: Place) -> Verdict:
             if outcome.code != -signal.SIGKILL and not is_silent and (verdict := judge(outcome)).fault:
                 return Verdict(verdict.fault, f"{kill}: {verdict.detail}")
         landed += -signal.SIGKILL in [each.code for each in (first, *others)]  # else it had fewer calls
-        has_refused = victim is None and first.code not in (
-            -signal.SIGKILL,
-            OK,
-        )  # nothing was saved that `resume` could go on from
+        # Nothing was saved that `resume` could go on from.
+        has_refused = victim is None and first.code not in (-signal.SIGKILL, OK)
         words = train_words(place.material, path) if has_refused else _onwards(path, words)
     verdict = _end(path, expected, words, world_size, train_words(place.material, path))
     return verdict if verdict.fault else Verdict(detail=f"{landed} kills on {world_size} ranks")
@@ -162,11 +158,7 @@ def _note_calls(path: Path) -> Callable[[], None]:
     def watch() -> None:
         from counterpoint.engine import loop
 
-        calls, saves, save = [0], [], loop.save_checkpoint
-
-        def handle(name: str, original: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-            calls[0] += 1
-            return original(*args, **options)
+        saves, save = [], loop.save_checkpoint
 
         def save_checkpoint(*args: Any, **options: Any) -> Any:
             before = calls[0] + 1
@@ -176,16 +168,9 @@ def _note_calls(path: Path) -> Callable[[], None]:
             return result
 
         loop.save_checkpoint = save_checkpoint
-        intercept(handle)
+        calls = count_calls()
 
     return watch
 
 
-KIND = Kind(
-    name="kills",
-    promise="a run that was killed anywhere and resumed equals the uninterrupted one bit for bit",
-    next_case=next_case,
-    run=run,
-    prepare=prepare,
-    seconds=200,  # a rank that waits longer for one that is dead hangs
-)
+KIND = Kind("kills", next_case, run, prepare, seconds=200)  # a rank that waits longer for one that is dead hangs

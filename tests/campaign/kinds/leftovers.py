@@ -42,12 +42,4 @@ def run(case: Case, place: Place) -> Verdict:
     return Verdict("leftovers", f"{told}: {more}") if more else Verdict(detail=told)
 
 
-KIND = Kind(
-    name="leftovers",
-    promise="a verb that was ended anywhere works when it is called again, and nothing of the first call stays",
-    next_case=next_case,
-    run=run,
-    prepare=prepare_work,
-    material="work",
-    share=2,
-)
+KIND = Kind("leftovers", next_case, run, prepare_work, share=2, material="work")

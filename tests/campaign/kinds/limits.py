@@ -121,11 +121,4 @@ LESS: dict[str, Callable[[float], None]] = {
     "clock": _jumping_clock,
 }
 
-KIND = Kind(
-    name="limits",
-    promise="too little disk, handles or memory is told in one line; nothing is lost, and no clock decides a result",
-    next_case=next_case,
-    run=run,
-    prepare=prepare_work,
-    material="work",
-)
+KIND = Kind("limits", next_case, run, prepare_work, material="work")

@@ -111,11 +111,4 @@ def fault_line(text: str) -> str:
     return next((line for line in text.splitlines() if RAW.search(line) or LINK.search(line)), text[:300])[:300]
 
 
-KIND = Kind(
-    name="markdown",
-    promise="names are text in what is written as Markdown: no HTML, no broken table, no link that runs a script",
-    next_case=next_case,
-    run=run,
-    prepare=prepare,
-    share=0.5,
-)
+KIND = Kind("markdown", next_case, run, prepare, share=0.5)

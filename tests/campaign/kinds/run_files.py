@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from safetensors.torch import load_file
 import counterpoint as cp
 from campaign.kind import KEPT, Case, Kind, Place, Verdict
 from campaign.kinds.interleavings import INTERRUPTED, interrupt
-from campaign.mutations import mutate, seal_anew, ways_for
+from campaign.mutations import WAYS, seal_anew, ways_for
 from campaign.oracle import FAILED, OK, USAGE, judge
 from campaign.processes import Outcome, Process, run_command
 from campaign.small_runs import content_of, make_runs, must, whole
@@ -45,10 +44,10 @@ def next_case(draw: np.random.Generator) -> Case:
     file = str(draw.choice([*TOP, *TRAINED, "after", *SAVED]))
     if file in SAVED:
         file = f"{draw.choice(['newest', 'older'])}/{file}"
-    verbs = [str(draw.choice(VERBS))]
-    case = {"file": file, "how": str(draw.choice(ways_for(file))), "seed": int(draw.integers(1 << 32)), "verbs": verbs}
+    verb = str(draw.choice(VERBS))
+    case = {"file": file, "how": str(draw.choice(ways_for(file))), "seed": int(draw.integers(1 << 32)), "verb": verb}
     if draw.random() < 0.25:  # by someone who rewrites the hashes, too: `verify` most often
-        case |= {"is_sealed": True, "verbs": verbs if draw.random() < 0.5 else ["verify"]}
+        case |= {"is_sealed": True, "verb": verb if draw.random() < 0.5 else "verify"}
     return case
 
 
@@ -67,35 +66,31 @@ def prepare(material: Path) -> None:
 
 
 def run(case: Case, place: Place) -> Verdict:
-    """Alter the file in a copy for each verb, and see what the verb makes of it."""
-    for verb in case["verbs"]:
-        folder = place.folder / verb
-        folder.mkdir()
-        path = _file(case["file"], _copy(verb, place.material, folder))
-        if not path.exists():
-            continue  # this run has not got so far
-        mutate(path, case["how"], np.random.default_rng(case["seed"]))
-        if is_sealed := case.get("is_sealed", False) and path.is_file() and not path.is_symlink():
-            # What cannot be read is not vouched for.
-            with contextlib.suppress(ValueError, CounterpointError, RecursionError):
-                seal_anew(path, folder / "run")
-        is_moved = case["file"] == MOVED_AWAY and not os.path.lexists(path)
-        outcome = _do(verb, folder / "run")
-        is_gone = is_moved or not os.path.lexists(path)
-        is_forged = verb == "verify" and case["file"] in PROVEN and outcome.code == OK
-        if is_sealed and is_forged and not _has_same_tensors(path, case["file"], place.material / verb / "run"):
-            verdict = Verdict("forged", str(outcome))
-        elif is_sealed:  # other values are not known to anything but the file
-            verdict = judge(outcome)
-        else:
-            verdict = _judge(verb, case["file"], outcome, folder, place.material / verb, is_gone=is_gone)
-        if verdict.fault:
-            return replace(
-                verdict,
-                detail=f"{case['file']}, {case['how']}, {verb}: {verdict.detail}",
-                case={**case, "verbs": [verb]},
-            )
-    return KEPT
+    """Alter the file in a copy, and see what the verb makes of it."""
+    verdict = _met(case, place.folder, place.material / case["verb"], _copy(case["verb"], place.material, place.folder))
+    told = f"{case['file']}, {case['how']}, {case['verb']}: {verdict.detail}"
+    return Verdict(verdict.fault, told) if verdict.fault else KEPT
+
+
+def _met(case: Case, folder: Path, expected: Path, run: Path) -> Verdict:
+    """What the verb makes of a run in a folder, beside what it makes of the whole one."""
+    file, verb = case["file"], case["verb"]
+    path = _file(file, run)
+    if not path.exists():
+        return KEPT  # this run has not got so far
+    WAYS[case["how"]](path, np.random.default_rng(case["seed"]))
+    if is_sealed := case.get("is_sealed", False) and path.is_file() and not path.is_symlink():
+        # What cannot be read is not vouched for.
+        with contextlib.suppress(ValueError, CounterpointError, RecursionError):
+            seal_anew(path, run)
+    is_moved = file == MOVED_AWAY and not os.path.lexists(path)
+    outcome = _do(verb, run)
+    if not is_sealed:
+        return _judge(verb, file, outcome, folder, expected, is_gone=is_moved or not os.path.lexists(path))
+    is_forged = verb == "verify" and file in PROVEN and outcome.code == OK
+    if is_forged and not _has_same_tensors(path, file, expected / "run"):
+        return Verdict("forged", str(outcome))
+    return judge(outcome)  # other values are not known to anything but the file
 
 
 def _has_same_tensors(path: Path, name: str, expected: Path) -> bool:
@@ -178,11 +173,4 @@ LOOKS: dict[str, Callable[[Path], dict[str, bytes]]] = {
     "load": _files("out.bin"),
 }
 
-KIND = Kind(
-    name="run_files",
-    promise="what stands altered in a run folder is named with code 2, or changes nothing",
-    next_case=next_case,
-    run=run,
-    prepare=prepare,
-    share=3,
-)
+KIND = Kind("run_files", next_case, run, prepare, share=3)

@@ -1,6 +1,5 @@
 """The data of a run change between two commands: the second answers of what is there now, or refuses."""
 
-import io
 import os
 import re
 import shutil
@@ -9,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
+from campaign.data_files import write_table
 from campaign.kind import KEPT, Case, Kind, Place, Verdict
 from campaign.oracle import FAILED, USAGE, judge
 from campaign.processes import Outcome, run_command
 from data import shard_files
+from data.picture_files import encoded
 
 NUM_SAMPLES = 60
 SMALL = ["--epochs", "1", "--batch-size", "16", "--projector.hidden", "8", "--projector.features", "4", "-q"]
@@ -62,9 +62,7 @@ class Sample:
     @property
     def png(self) -> bytes:
         """As a file has it."""
-        stream = io.BytesIO()
-        Image.fromarray(self.pixels).save(stream, "PNG")
-        return stream.getvalue()
+        return encoded(self.pixels, "PNG")
 
 
 def _sample(number: int, draw: np.random.Generator) -> Sample:
@@ -168,16 +166,7 @@ def _tar(path: Path, samples: list[Sample]) -> None:
 
 
 def _table(path: Path, samples: list[Sample]) -> None:
-    import pyarrow as pa  # deferred: the extra `search` may be absent
-    from pyarrow import parquet  # deferred: as above
-
-    images = [{"bytes": each.png, "path": None} for each in samples]
-    table = pa.table({"image": pa.array(images), "label": pa.array([each.label for each in samples], pa.int64())})
-    if path.suffix == ".parquet":
-        return parquet.write_table(table, path, row_group_size=4)
-    with pa.ipc.new_file(str(path), table.schema) as writer:
-        writer.write_table(table)
-    return None
+    write_table(path, [sample.png for sample in samples], [sample.label for sample in samples])
 
 
 UNLABELLED = "npy"
@@ -207,10 +196,4 @@ def _answer(folder: Path) -> list[bytes]:
     ]
 
 
-KIND = Kind(
-    name="stale_data",
-    promise="who asks after the data have changed gets an answer of what is there now, or is refused",
-    next_case=next_case,
-    run=run,
-    prepare=prepare,
-)
+KIND = Kind("stale_data", next_case, run, prepare)

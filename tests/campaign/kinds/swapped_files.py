@@ -147,10 +147,4 @@ def _made(folder: Path, exchanged: list[str]) -> dict[str, bytes]:
     return {**made, "output": re.sub(r'"(seconds|bytes|started)": [^,}]*', "", out).encode()}
 
 
-KIND = Kind(
-    name="swapped_files",
-    promise="a file of another run is refused by name, or changes no answer; `verify` names it",
-    next_case=next_case,
-    run=run,
-    prepare=prepare,
-)
+KIND = Kind("swapped_files", next_case, run, prepare)
