@@ -5,15 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counterpoint.core.paired_shares import (
-    LEVEL,
-    Z_95,
-    compare_hits,
-    corrected,
-    holm,
-    mcnemar,
-    score_interval,
-)
+from counterpoint.core.paired_shares import LEVEL, Z_95, compare_hits, corrected, holm, mcnemar, score_interval
 from oracles import paired_tests as oracle
 from oracles.number_checks import assert_numbers
 

@@ -10,15 +10,7 @@ from pydantic import Field, ValidationError
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import Auto, Pair, Settings, TrainSettings
-from counterpoint.core.validation import (
-    build,
-    dump_yaml,
-    leaf_fields,
-    merge,
-    nest,
-    parse_yaml,
-    read_yaml_mapping,
-)
+from counterpoint.core.validation import build, dump_yaml, leaf_fields, merge, nest, parse_yaml, read_yaml_mapping
 from refusals import refused
 
 SIGNS = (("exclusiveMinimum", ">"), ("minimum", ">="), ("exclusiveMaximum", "<"), ("maximum", "<="))

@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.data.views.drawer import (
-    ViewDrawer,
-)
+from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import PRESETS, ViewPlan
 from tolerances import assert_close, assert_estimate
 

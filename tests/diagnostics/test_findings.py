@@ -31,12 +31,7 @@ from counterpoint.diagnostics.evidence import (
     ToldApart,
 )
 from counterpoint.diagnostics.finding import LEVELS, Finding, Level
-from counterpoint.diagnostics.findings import (
-    CATALOGUE,
-    Findings,
-    find,
-    judged_anew,
-)
+from counterpoint.diagnostics.findings import CATALOGUE, Findings, find, judged_anew
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.diagnostics.remedies import REMEDIES, advice

@@ -20,12 +20,7 @@ from counterpoint.diagnostics.pair_attention import (
     num_negatives,
     over_batches,
 )
-from counterpoint.losses import (
-    CATALOGUE,
-    InfoNCE,
-    SupCon,
-    Triplet,
-)
+from counterpoint.losses import CATALOGUE, InfoNCE, SupCon, Triplet
 from counterpoint.losses.build import build_loss, parameters_of
 from draws import draw
 from oracles import pair_oracle as oracle

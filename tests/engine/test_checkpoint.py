@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_snapshots import (
-    FILES,
-    OPTIMIZERS,
-    assert_same,
-    save,
-    snapshot_of,
-    tiny,
-    trained,
-)
+from small_snapshots import FILES, OPTIMIZERS, assert_same, save, snapshot_of, tiny, trained
 from torch import nn
 
 from counterpoint.core import files

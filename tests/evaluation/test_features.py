@@ -21,13 +21,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation import feature_sets
 from counterpoint.evaluation import features as module
 from counterpoint.evaluation.feature_sets import input_components
-from counterpoint.evaluation.features import (
-    blank_encoder,
-    calibrate_norms,
-    extract,
-    raw_chunks,
-    with_norms_of,
-)
+from counterpoint.evaluation.features import blank_encoder, calibrate_norms, extract, raw_chunks, with_norms_of
 from counterpoint.evaluation.subject import untrained_backbone
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.nn.trained import Encoder

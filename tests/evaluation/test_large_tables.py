@@ -11,11 +11,7 @@ import torch
 
 import counterpoint as cp
 from counterpoint.core.stored_rows import StoredRows, whole
-from counterpoint.evaluation import (
-    feature_tables,
-    knn,
-    linear_probe,
-)
+from counterpoint.evaluation import feature_tables, knn, linear_probe
 from counterpoint.evaluation.evaluation_result import CATALOGUE
 from counterpoint.evaluation.knn import Vote
 from counterpoint.evaluation.linear_probe import fit_probe, fit_scaling

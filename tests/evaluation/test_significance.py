@@ -8,13 +8,7 @@ import pytest
 from scipy import stats
 
 from counterpoint.core.paired_shares import POWER
-from counterpoint.evaluation.significance import (
-    NUM_RESAMPLES,
-    over_seeds,
-    paired_bootstrap,
-    power,
-    seeds_needed,
-)
+from counterpoint.evaluation.significance import NUM_RESAMPLES, over_seeds, paired_bootstrap, power, seeds_needed
 from oracles import paired_tests as oracle
 from oracles.number_checks import assert_numbers
 

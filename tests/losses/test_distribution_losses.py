@@ -7,11 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from loss_checks import (
-    assert_matches,
-    draw_views,
-    gradients,
-)
+from loss_checks import assert_matches, draw_views, gradients
 from scipy import integrate, stats
 from torch import Tensor
 

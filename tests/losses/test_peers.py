@@ -7,14 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightly.loss import (
-    BarlowTwinsLoss,
-    DCLLoss,
-    DCLWLoss,
-    NegativeCosineSimilarity,
-    NTXentLoss,
-    VICRegLoss,
-)
+from lightly.loss import BarlowTwinsLoss, DCLLoss, DCLWLoss, NegativeCosineSimilarity, NTXentLoss, VICRegLoss
 from loss_checks import draw_views, gradients
 from pytorch_metric_learning.losses import NTXentLoss as MetricLearningNTXent
 from pytorch_metric_learning.losses import SelfSupervisedLoss

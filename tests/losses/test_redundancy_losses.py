@@ -9,12 +9,7 @@ from functools import partial
 import pytest
 import torch
 from lightly.loss import BarlowTwinsLoss, VICRegLoss
-from loss_checks import (
-    Oracle,
-    assert_matches,
-    draw_views,
-    gradients,
-)
+from loss_checks import Oracle, assert_matches, draw_views, gradients
 
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.noncontrastive import BarlowTwins, VICReg

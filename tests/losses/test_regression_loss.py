@@ -4,12 +4,7 @@
 
 import pytest
 import torch
-from loss_checks import (
-    Oracle,
-    Rows,
-    assert_matches,
-    draw_views,
-)
+from loss_checks import Oracle, Rows, assert_matches, draw_views
 
 from counterpoint.losses.noncontrastive import Form, Regression
 from oracles import whole_batch_losses as oracle

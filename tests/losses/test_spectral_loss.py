@@ -7,11 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from loss_checks import (
-    Oracle,
-    assert_matches,
-    draw_views,
-)
+from loss_checks import Oracle, assert_matches, draw_views
 
 from counterpoint.losses.spectral import SpectralContrastive
 from oracles import whole_batch_losses as oracle

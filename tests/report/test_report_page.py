@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 from page_scan import scan
-from run_folders import (
-    ATTACK,
-    Samples,
-    attack_everything,
-    edit_json,
-    sparse_embedding,
-    toy_samples,
-    write_run,
-)
+from run_folders import ATTACK, Samples, attack_everything, edit_json, sparse_embedding, toy_samples, write_run
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.run_lock import lock_run

@@ -13,14 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.audit.audit_record import (
-    AGAINST,
-    MOST_NAMED,
-    Cue,
-    DuplicateGroup,
-    Observation,
-    amount,
-)
+from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Cue, DuplicateGroup, Observation, amount
 from counterpoint.audit.audited_data import AuditedData
 from counterpoint.audit.class_cues import LEAST_SIDE, ClassCue, class_cues
 from counterpoint.audit.picture_copies import NO_PAIRS, Alike, near_copies

@@ -10,14 +10,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.metric import unshown_metric
 from counterpoint.core.numerics import unit_rows
-from counterpoint.diagnostics.label_agreement import (
-    FAR,
-    HALF,
-    labelled_places,
-    left_out_fit,
-    nearest_votes,
-    two_halves,
-)
+from counterpoint.diagnostics.label_agreement import FAR, HALF, labelled_places, left_out_fit, nearest_votes, two_halves
 
 FEWEST = 50  # samples with a label
 MOST_COMPONENTS = 3  # along which two modes are looked for

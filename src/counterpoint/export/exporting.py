@@ -11,14 +11,7 @@ from safetensors import __version__ as safetensors_version
 from torch import Tensor
 
 from counterpoint.core import __version__
-from counterpoint.core.errors import (
-    CounterpointError,
-    RunError,
-    UsageError,
-    first_line,
-    gone,
-    unknown_name,
-)
+from counterpoint.core.errors import CounterpointError, RunError, UsageError, first_line, gone, unknown_name
 from counterpoint.core.files import (
     EXPORT_RECORD,
     check_target,

@@ -18,12 +18,7 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source
-from counterpoint.diagnostics.concepts import (
-    class_purity,
-    expected_activation,
-    is_active,
-    top_concepts,
-)
+from counterpoint.diagnostics.concepts import class_purity, expected_activation, is_active, top_concepts
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Concept
 from counterpoint.diagnostics.findings import Findings
 from counterpoint.diagnostics.spectra import isotropic_band, isotropic_spectrum

@@ -26,15 +26,7 @@ from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_firs
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.active_settings import check_choices
 from counterpoint.runs.execution import Hold
-from counterpoint.runs.one_run import (
-    BEGIN,
-    GO_ON,
-    Start,
-    go_on_with,
-    is_restart,
-    train_one,
-    try_assembly,
-)
+from counterpoint.runs.one_run import BEGIN, GO_ON, Start, go_on_with, is_restart, train_one, try_assembly
 from counterpoint.runs.resuming import continued_settings, recorded_settings
 from counterpoint.runs.run_description import command_line
 from counterpoint.runs.user_inputs import Given, open_given, out_folder, with_named_parts, with_own_columns

@@ -11,15 +11,7 @@ from counterpoint.core.user_files import read_text, shown_name
 from counterpoint.data.formats.image_files import SUFFIXES, Skipped, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import labels_from_folders
-from counterpoint.data.source import (
-    FOLDER,
-    FileForm,
-    NamedSource,
-    Progress,
-    Source,
-    choose_split,
-    refuse_split,
-)
+from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, choose_split, refuse_split
 from counterpoint.data.stores import Located
 
 TINY_FOLDER = "tiny-imagenet-200"

@@ -14,14 +14,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PURPOSE_VIEW, normal, uniform
 from counterpoint.core.thread_parts import side_by_side
-from counterpoint.data.views.colour import (
-    Rows,
-    change_rows,
-    colour_jitter,
-    draw_jitter,
-    solarize,
-    to_grey,
-)
+from counterpoint.data.views.colour import Rows, change_rows, colour_jitter, draw_jitter, solarize, to_grey
 from counterpoint.data.views.own_views import OwnViews
 from counterpoint.data.views.presets import ViewPlan
 from counterpoint.data.views.spatial import (

@@ -3,15 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterpoint.report.charts.chart_frame import (
-    CHARACTER_WIDTH,
-    Axis,
-    ChartText,
-    Frame,
-    spread_labels,
-    svg,
-    text,
-)
+from counterpoint.report.charts.chart_frame import CHARACTER_WIDTH, Axis, ChartText, Frame, spread_labels, svg, text
 from counterpoint.report.charts.figures import Draw, Style, marker
 from counterpoint.report.markup import Markup, coordinate, element, join
 

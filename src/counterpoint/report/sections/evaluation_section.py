@@ -12,13 +12,7 @@ from counterpoint.report.charts.figures import Style, absences, data_table, figu
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
 from counterpoint.report.sections import Section
-from counterpoint.report.sections.headline import (
-    best_baseline,
-    difference_words,
-    evaluated,
-    metric_of,
-    why_unpaired,
-)
+from counterpoint.report.sections.headline import best_baseline, difference_words, evaluated, metric_of, why_unpaired
 from counterpoint.report.wording import count, figure_of, interval, listing, number, sized
 
 MAX_ROWS = 300  # every protocol of the papers, for eight kinds of features

@@ -18,13 +18,7 @@ from torch import Tensor
 
 from counterpoint.theory.geometry.class_risk import ClassRisk
 from counterpoint.theory.geometry.correlation_dual import certify
-from counterpoint.theory.geometry.correlation_solver import (
-    Risk,
-    Solution,
-    descend,
-    minimise_over_correlations,
-    simplex,
-)
+from counterpoint.theory.geometry.correlation_solver import Risk, Solution, descend, minimise_over_correlations, simplex
 from counterpoint.theory.geometry.risk_rows import RiskAt, SeparableRows
 
 CERTIFIED = "optimal: no unit class means have a smaller risk"
