@@ -150,3 +150,11 @@ def test_rankme_of_gaussian_features_is_that_of_the_survey() -> None:
     sigma = singular_values(draw(1000, 1024))
     assert abs(rankme(sigma) - 814) < 1
     assert abs(rankme(sigma, 1e-5) - 866) < 1
+
+
+def test_a_shift_matters_only_to_unit_rows() -> None:
+    z = draw(12, 5)
+    assert_close(covariance_spectrum(z + 3.0), covariance_spectrum(z))
+    assert float(covariance_spectrum(z + 3.0, normalize=True)[0]) < 0.5 * float(
+        covariance_spectrum(z, normalize=True)[0]
+    )

@@ -109,3 +109,11 @@ def test_a_small_bank_is_refused() -> None:
 def test_bad_labels_of_queries_are_named(labels_Q: list[int], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         retrieved_hits(draw(5, 4, 0), torch.tensor(labels_Q), draw(4, 4, 1), torch.arange(4), k=2)
+
+
+def test_a_hit_at_the_first_rank_alone_shows_what_the_definitions_hide() -> None:
+    bank = torch.eye(5, dtype=torch.float64) + 0.01
+    query, label = bank[:1] + torch.tensor([[0.0, 0.4, 0.3, 0.2, 0.1]]), torch.tensor([0])
+    labels = torch.tensor([0, 1, 1, 0, 0])  # ranks 1, 4 and 5 are relevant
+    found = precision_and_average(query, label, bank, labels, 3)
+    assert_numbers([found[CAPPED].item(), found[PAPER].item()], [1 / 3, 1 / 3])

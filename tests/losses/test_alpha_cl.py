@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from family_cases import KINDS
 from loss_checks import assert_only_a_first_derivative, draw_views, gradients
 from torch import Tensor
@@ -292,3 +293,17 @@ def test_a_rule_that_overflows_is_named(backpropagate: bool) -> None:
         ValueError, match=r"AlphaCL is nan for finite inputs: its rule gives weights that are NaN or infinite"
     ):
         loss(far, far)
+
+
+def test_direct_is_the_released_code() -> None:
+    """Loss type "dual2": w = exp(-(1 - cos)^a / tau), alpha = w / (sum w + eps (2n - 2)), mean of weighted gaps."""
+    z0, z1 = draw_views(6)
+    z = F.normalize(torch.cat([z0, z1]), dim=1)
+    cosines = z @ z.T
+    own = torch.arange(12) % 6
+    weight = torch.exp(-((1 - cosines.detach()) ** 2) / 0.5).masked_fill(own[:, None] == own, 0.0)
+    alpha = weight / (weight.sum(1, keepdim=True) + 0.1 * 10)
+    released = (alpha * (cosines - cosines.diagonal(6).repeat(2)[:, None])).sum(1).mean()
+    ours = AlphaCL(Direct(0.5, exponent=4, epsilon=0.1))(z0, z1)
+    assert_close(ours, released)
+    assert_close(gradients(ours, z0, z1), gradients(released, z0, z1))

@@ -308,3 +308,14 @@ def test_inverse_powers_without_derivatives_are_those_with(gamma: float, tempera
         single = InversePower(temperature, gamma)(cost.float(), own.float())
     assert_close(found, expected)
     assert_close(single, expected)
+
+
+def test_the_exact_inverse_power_is_flat_where_the_released_one_is_not() -> None:
+    """Notes: 254 negatives, gamma = 2, tau = 0.5: mu near tau K^2 = 3.2e4, largest over smallest weight 1.00003."""
+    cost = torch.linspace(0.0, 2.0, 254, dtype=torch.float64)[None]
+    own = torch.zeros(1, dtype=torch.float64)
+    exact, released = InversePower(0.5, 2.0)(cost, own), FixedInverse(0.5, 0.5)(cost, own)
+    mu = float(0.5 / exact[0, 0] ** 2)
+    assert_numbers(exact.max() / exact.min(), math.sqrt((2 + mu) / mu))
+    assert 0.5 * 254**2 - 2 < mu < 0.5 * 254**2
+    assert_numbers(released.max() / released.min(), math.sqrt(2.5 / 0.5))

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from counterpoint.losses.bimodal import CrossModal
 from counterpoint.losses.spectral import CrossModalSpectral
-from oracles import pair_losses as oracle
+from oracles import pairwise_losses as oracle
 from oracles.family_losses import complex_step
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close

@@ -24,7 +24,7 @@ from loss_checks import (
 
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.losses.binary import BinaryContrast, MIOv1, MIOv2, MIOv3
-from oracles import pair_losses as oracle
+from oracles import pairwise_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
 

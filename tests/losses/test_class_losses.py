@@ -173,3 +173,13 @@ def test_the_whole_batch_is_taken_in_every_process() -> None:
     ours, whole = loss(z0, z1, LABELS, part=part), loss(z0, z1, LABELS)
     assert torch.equal(ours, whole)
     assert torch.equal(gradients(ours, z0, z1), gradients(whole, z0, z1))
+
+
+def test_a_right_answer_lowers_it() -> None:
+    """The erratum: without the minus it would fall for wrong answers."""
+    loss = NonNegativeCrossEntropy(2, 2)
+    with torch.no_grad():
+        loss.class_weights.copy_(torch.eye(2))
+    z = 5 * torch.eye(2)
+    right, wrong = (float(loss(z, z, torch.tensor(labels)).detach()) for labels in ([0, 1], [1, 0]))
+    assert_numbers([right, wrong], [math.log(1 + math.exp(-5)), math.log(1 + math.exp(5))], dtype=torch.float32)

@@ -21,7 +21,7 @@ from loss_checks import (
 )
 
 from counterpoint.losses.infonce import DCLW
-from oracles import pair_losses as oracle
+from oracles import pairwise_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
 
