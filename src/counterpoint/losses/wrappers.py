@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_weight
 from counterpoint.losses.class_level import LogOfSum, not_covered
-from counterpoint.losses.inputs import prepare_views
+from counterpoint.losses.inputs import check_views, lift, prepare_views
 from counterpoint.losses.loss import Loss, Part
 from counterpoint.losses.pair_loss import Attention, PairLoss, statistics
 from counterpoint.losses.pairs import ContrastiveLoss, Psi, log_plus
@@ -202,6 +202,8 @@ class SparsityPenalty(Loss):
         self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None, **drawn: int
     ) -> Tensor:
         """The inner loss with its labels, part and step, plus the penalty on both views; see ``Loss.forward``."""
+        check_views(z0, z1, labels)
+        z0, z1 = lift(z0), lift(z1)  # once: two gradients of float8 vectors cannot be added
         # Eq. 14, of all vectors also for a part: the mean over parts has the penalty once.
         vectors = torch.cat(prepare_views(z0, z1, labels, normalize=self.normalize))
         return self.loss(z0, z1, labels, part=part, **drawn) + self.weight * vectors.abs().sum(dim=1).mean()
