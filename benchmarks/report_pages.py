@@ -22,7 +22,6 @@ from counterpoint.core.files import sha256_of, write_sealed
 from counterpoint.core.run_files import create_run
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import memory_source
-from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.map_samples import write_collection
 from counterpoint.report.map_layout import make_map
 from counterpoint.report.page import MAX_BYTES, report
@@ -93,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         write_collection(folder, known)
         write_sealed(folder.findings, {"collection": {"sha256": sha256_of(folder.collection)}})
-        timed("lay out the map", lambda: make_map(folder, Reporter(quiet=True)))
+        timed("lay out the map", lambda: make_map(folder, quiet=True))
         page = timed("write the page", lambda: report(folder.path, bare=True))
         seconds, size = opened(page), page.stat().st_size
         print(f"| open in Chromium, by the clock | {'no browser' if seconds is None else f'{seconds:.2f} s'} |")
