@@ -24,7 +24,7 @@ BROKEN = {
     "    try:\n        return save(*args, **options)\n"
     "    except Exception:\n        raise SystemExit(0)\n"
     "loop.save_checkpoint = save_checkpoint",
-    "run_files": "from counterpoint.engine import checkpoint; checkpoint.find_damage = lambda path: None",
+    "run_files": "from counterpoint.cli import main; main.CounterpointError = OSError",
     "data_files": "from counterpoint.data import sources; sources.open_source = lambda *args, **options: 1 / 0",
     "flags": "from counterpoint.cli import main; main.UsageError = main.CounterpointError = OSError",
     "tensors": "from counterpoint.losses.loss import Loss; call = Loss.__call__\n"
