@@ -13,7 +13,7 @@ from counterpoint.audit.step_timing import Timing, timings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import read_json, write_text
 from counterpoint.core.run_records import Figure, Listed, Record, Text, read_record
-from counterpoint.core.terminal_text import shown
+from counterpoint.core.terminal_text import WIDTH, shown
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import dump_yaml, nest
 from counterpoint.engine.placement import place
@@ -28,7 +28,6 @@ METHOD_REASONS = {
     "supcon": "labels may be used: samples of one class attract each other",
     "nonnegative-supervised": "labels may be used, and features are non-negative",
 }
-WIDTH = 100
 EXCLUDE = "source.exclude"  # the one setting whose value is a file that is written with the config
 MINUTES = 10.0
 EXCLUDE_FILE = "exclude.txt"  # until the config has a name

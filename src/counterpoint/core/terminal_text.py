@@ -18,6 +18,7 @@ _UNSHOWN = re.compile(
 )
 
 MAX_CHARACTERS = 300
+WIDTH = 100  # columns of what verbs print
 # Where an absolute path begins: / or ~/, but not // as in https://; C:\ or C:/; \\server; each also after file:.
 ROOT = r"(?:file:/*(?=/)|)(?:~?/(?!/)|[A-Za-z]:[\\/]|\\\\)"
 # A whole text and a quoted part may hold spaces; a bare path ends at the first, and at what encloses it.

@@ -20,7 +20,7 @@ from counterpoint.core.run_records import (
     corruption_means,
     read_record,
 )
-from counterpoint.core.terminal_text import Printed, TextTable, shown
+from counterpoint.core.terminal_text import WIDTH, Printed, TextTable, shown
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
@@ -32,7 +32,6 @@ CATALOGUE = loaded_metrics("evaluation")
 OWN_ONLY = "; evaluation.json is about the run's own samples and labels only"
 KNN, PROBE = "knn", "linear probe"
 MOST_CORRUPTED = 4  # features in columns
-WIDTH = 100  # places of a line
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint.core.terminal_text import Printed, TextTable, shown
+from counterpoint.core.terminal_text import WIDTH, Printed, TextTable, shown
 
-WIDTH = 100  # columns of the printed answer
 NAME_WIDTH, LABEL_WIDTH = 32, 12
 HEAD = ("rank", "row", "name", "label", "cosine", "random below", "why")
 SIDES = "rrllrrl"

@@ -125,7 +125,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         settings=flatten(resolved),
         asked=None if asked is None else frozenset(flatten(asked)),
         reasons=flatten(reasons if isinstance(reasons, dict) else {}),
-        epochs=_read_epochs(folder),
+        epochs=tuple(read_record(EpochRecord, fit(record), folder.metrics.name) for record in folder.read_metrics()),
         evaluation=evaluation,
         other_evaluations=tuple(
             read_record(EvaluationRecord, fit(read_derived(folder, file)), f"{file.parent.name}/{file.name}")
@@ -222,14 +222,6 @@ def _read_card(folder: RunFolder) -> RunStatus:
     values = read_sealed(folder.status, must_be_sealed=folder.marker.is_file())
     status = read_record(RunStatus, fit(values), folder.status.name)
     return status.model_copy(update={"status": "interrupted"}) if folder.is_killed(status) else status
-
-
-def _read_epochs(folder: RunFolder) -> tuple[EpochRecord, ...]:
-    try:
-        records = folder.read_metrics()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{folder.metrics} is damaged: {error}") from None
-    return tuple(read_record(EpochRecord, fit(record), folder.metrics.name) for record in records)
 
 
 def _read_if_there(kind: type[Model], folder: RunFolder, path: Path) -> Model | None:

@@ -9,9 +9,8 @@ from typing import Any
 from counterpoint.core.metric import Unit
 from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 from counterpoint.core.run_records import EvaluationSplit
-from counterpoint.core.terminal_text import Printed, TextTable
+from counterpoint.core.terminal_text import WIDTH, Printed, TextTable
 
-WIDTH = 100  # columns of the text
 NO_TEST = "-"
 
 

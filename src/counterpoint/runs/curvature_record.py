@@ -12,10 +12,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.settings import Auto, Count, Settings, option
-from counterpoint.core.terminal_text import Printed, TextTable
+from counterpoint.core.terminal_text import WIDTH, Printed, TextTable
 from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum
 
-WIDTH = 100  # columns
 LAST_UPDATE = "weights of the last update"
 HEAD = ("step", "loss", "gradient", "below -tau", "within", "above tau", "least", "largest", "trace")
 

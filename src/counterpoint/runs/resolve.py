@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import Settings, TrainSettings
+from counterpoint.core.settings import TrainSettings
 from counterpoint.data.order import Split, class_sizes, split_source, thin
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.views.image_statistics import look, sample_pictures
@@ -20,8 +20,6 @@ from counterpoint.methods.catalogue import chosen, method_named
 from counterpoint.nn.encoders import LARGEST_SMALL_SIDE, stem_for
 from counterpoint.nn.heads import output_width
 from counterpoint.runs.active_settings import idle_settings
-
-Section = TypeVar("Section", bound=Settings)
 
 HOLDOUT = 0.2
 LARGEST_BATCH = 256

@@ -15,7 +15,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.paired_shares import jackknife_half_width
 from counterpoint.core.run import Run
 from counterpoint.core.settings import LookSettings
-from counterpoint.core.terminal_text import Printed, TextTable
+from counterpoint.core.terminal_text import WIDTH, Printed, TextTable
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.diagnostics import alignment, spectra
@@ -34,7 +34,6 @@ LAYERS = (REPRESENTATION, EMBEDDING)
 MOST_COMPARED = 1024  # samples: each figure is computed eleven times of them
 FEWEST = 2 * GROUPS
 FEWEST_LABELLED = 40
-WIDTH = 100  # columns of the text
 Pair = tuple[Tensor, Tensor]
 
 
