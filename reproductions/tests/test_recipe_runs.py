@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, nest
@@ -85,16 +84,3 @@ def test_a_recipe_takes_two_steps_at_its_own_hyper_parameters(name: str, tmp_pat
     losses = take_two_steps(job_of(settings_of(name, data, caching), tmp_path))
     assert len(losses) == 2
     assert all(math.isfinite(loss) for loss in losses)
-
-
-def test_a_supervised_recipe_needs_labels(tmp_path: Path) -> None:
-    data = pictures_file(tmp_path, number=16, side=8)
-    with pytest.raises(UsageError, match="method supervised learns from labels, and the data have no labels"):
-        job_of(
-            settings_of(
-                "ncl-imagenet100-resnet18-supervised",
-                data,
-                {"source.labels": "none", "encoder": "resnet9-narrow", "batch_size": 8},
-            ),
-            tmp_path,
-        )
