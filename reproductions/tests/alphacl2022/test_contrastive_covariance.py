@@ -100,17 +100,6 @@ def test_theorem_1_every_loss_descends_as_its_energy_ascends(
     assert_close(-torch.stack(ascent), torch.stack(descent))
 
 
-@pytest.mark.parametrize(("tau", "epsilon"), [(1.0, 1.0), (0.5, 0.0), (2.0, 0.3)])
-def test_the_papers_own_loss_by_loops_has_the_gradient_of_the_energy(tau: float, epsilon: float) -> None:
-    """Eq. 50 and 51."""
-    z = draw(3, 2, 5, 3)
-    phi, psi = oracle.nce(tau, epsilon)
-    first, second = z.numpy()
-    by_anchors, by_partners = slopes_of(torch.from_numpy(oracle.importance(first, second, phi, psi)), z)
-    assert_numbers(by_anchors, oracle.gradient(lambda a: oracle.pair_loss(a, second, phi, psi), first))
-    assert_numbers(by_partners, oracle.gradient(lambda b: oracle.pair_loss(first, b, phi, psi), second))
-
-
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_our_importance_in_the_papers_pairing_is_the_papers(reduction: str) -> None:
     """The paper's phi has a factor tau that ours leaves out."""
