@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import draws as rows
 from counterpoint.core.errors import UsageError
 from oracles import alignment_oracle as oracle
 from oracles import flow_oracle
@@ -130,18 +131,6 @@ def orthogonal(d: int, generator: torch.Generator) -> torch.Tensor:
     return torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64)).Q
 
 
-@few
-@given(case=cases)
-def test_aligned_layers_give_the_identity_in_any_basis(case: tuple[int, int]) -> None:
-    d, generator = case[0], torch.Generator().manual_seed(case[1])
-    w1_DD = decaying_weight(d, generator=generator)
-    w2_DD = orthogonal(d, generator) @ w1_DD.T
-    identity_DD = torch.eye(d, dtype=torch.float64)
-    assert_close(alignment_matrix(w1_DD, w2_DD), identity_DD)
-    turn_DD = orthogonal(d, generator)  # of the space between the layers
-    assert_close(alignment_matrix(3 * turn_DD @ w1_DD, w2_DD @ turn_DD.T), identity_DD)
-
-
 def test_equal_singular_values_are_judged_as_a_block(generator: torch.Generator) -> None:
     """Two layers that agree on a plane but not on axes in it: |A| is not the identity, the plane is one."""
     plane_DD = torch.block_diag(orthogonal(2, generator), torch.ones(1, 1, dtype=torch.float64))
@@ -154,42 +143,12 @@ def test_equal_singular_values_are_judged_as_a_block(generator: torch.Generator)
     assert [block.share for block in blocks] == pytest.approx([1.0, 1.0], abs=1e-12)
 
 
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def turned(sigma_K: list[float], left: Tensor, right: Tensor) -> Tensor:
-    """A matrix with these singular values, left and right singular vectors."""
-    return left[:, : len(sigma_K)] @ torch.diag(torch.tensor(sigma_K, dtype=torch.float64)) @ right[:, : len(sigma_K)].T
-
-
-def test_aligned_subspaces_meet_although_no_index_meets_its_own() -> None:
-    """Both live subspaces are one, and within it the vectors are turned: equal singular values leave them arbitrary."""
-    common = orthogonal(20, torch.Generator().manual_seed(1))
-    inside = torch.block_diag(orthogonal(6, torch.Generator().manual_seed(2)), torch.eye(14).double())
-    below = turned([0.7] * 6 + [1e-9] * 14, common, orthogonal(20, torch.Generator().manual_seed(3)))
-    above = turned([0.7] * 6 + [1e-9] * 14, orthogonal(20, torch.Generator().manual_seed(4)), common @ inside)
-    assert_numbers(live_alignment(below, above, 6), [1.0] * 6)
-
-
 @pytest.mark.parametrize(("inputs", "width", "outputs"), [(7, 5, 3), (3, 5, 4), (5, 5, 5), (2, 6, 2)])
 def test_any_shapes_are_those_of_the_oracle(inputs: int, width: int, outputs: int) -> None:
-    below, above = normal(width, inputs), normal(outputs, width, seed=1)
+    below, above = rows.draw(width, inputs), rows.draw(outputs, width, seed=1)
     live = min(inputs, width, outputs)
     expected = oracle.principal_cosines(below.numpy(), above.numpy(), live, live)
     assert_numbers(live_alignment(below, above, live), expected)
-
-
-def test_the_linear_toy_aligns_its_live_subspaces() -> None:
-    """Two linear layers under a flow that aligns them (directclr2022, Theorem 2): dW1 = W2' X, dW2 = X W1'."""
-    w1, w2 = 0.1 * normal(8, 8, seed=5), 0.1 * normal(8, 8, seed=6)
-    target = torch.diag(torch.tensor([1.0] * 4 + [0.0] * 4, dtype=torch.float64))
-    for _ in range(3000):
-        x = target - w2 @ w1
-        w1, w2 = w1 + 0.05 * w2.T @ x, w2 + 0.05 * x @ w1.T
-    cosines = live_alignment(w1, w2, 4)
-    assert float(cosines[-1]) > 0.99
-    assert float(live_alignment(0.1 * normal(8, 8, seed=5), 0.1 * normal(8, 8, seed=6), 4)[-1]) < 0.9
 
 
 def test_mistakes_are_explained() -> None:
