@@ -1,7 +1,5 @@
 """What the Polyak-Lojasiewicz inequality says of a run: known quadratics, and words for what is proven and what not."""
 
-import itertools
-
 import pytest
 import torch
 from torch import Tensor
@@ -32,16 +30,8 @@ def test_of_a_quadratic_the_true_mu_lies_between(offset: float) -> None:
     assert found.refuted is not None
     assert found.seen < float(CURVATURES_P.min()) < found.refuted
     assert found.smoothness == float(CURVATURES_P.max())
-
-
-def test_descent_is_no_faster_than_what_the_rate_can_promise() -> None:
-    """f falls by the factor (1 - mu/L)^2 at the end, which lies below the promised 1 - mu/L."""
-    states = descent(40)
-    best = linear_rate(states).best_contraction
-    assert best is not None
-    assert best <= 1 - float(CURVATURES_P.min() / CURVATURES_P.max())
-    factors = [after.value / before.value for before, after in itertools.pairwise(states)]
-    assert max(factors) <= 1 - float(CURVATURES_P.min() / CURVATURES_P.max())
+    assert found.best_contraction is not None
+    assert found.best_contraction <= 1 - float(CURVATURES_P.min() / CURVATURES_P.max())
 
 
 def test_a_saddle_refutes_every_mu() -> None:
