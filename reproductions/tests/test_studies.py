@@ -137,8 +137,6 @@ def test_at_the_papers_scale_a_study_measures_what_the_paper_prints() -> None:
     for name in ("alphacl-table1", "alphacl-table2", "alphacl-table3"):
         assert list(paper[name].columns) == ["100 epochs", "300 epochs", "500 epochs"]
         assert {claim.figure for claim in paper[name].claims} <= set(paper[name].columns.values())
-        at_the_end = [claim for claim in paper[name].claims if "after 500" in claim.figure]
-        assert all("500 epochs" in claim.source and "100 epochs" not in claim.source for claim in at_the_end)
         for arm in paper[name].arms:
             asked = with_recipe(nest(paper[name].settings_of(arm, "paper")))
             assert (asked["epochs"], list(asked["engine"]["checkpoint_at"])) == (500, [100, 300, 500])
@@ -152,11 +150,9 @@ def test_at_the_papers_scale_a_study_measures_what_the_paper_prints() -> None:
         assert arm.says == f"DirectCLR, d0 = {d0} of 2048"
     # Appendix G.6 of ncl2024: one projector before and in fine-tuning.
     tuned = paper["ncl-table4-finetune"]
-    for arm in tuned.arms:
-        known = with_recipe(nest(tuned.settings_of(arm, "paper")))["projector"]
-        assert (known["hidden"], known["features"]) == (16384, 2048)
-    projector = tuned.measures_of(tuned.arm("nce-mlp"), "paper").fine_tune["projector"]
-    assert (projector["hidden"], projector["features"]) == (16384, 2048)
+    projectors = [with_recipe(nest(tuned.settings_of(arm, "paper")))["projector"] for arm in tuned.arms]
+    for projector in [*projectors, tuned.measures_of(tuned.arm("nce-mlp"), "paper").fine_tune["projector"]]:
+        assert (projector["hidden"], projector["features"]) == (16384, 2048)
 
 
 def test_an_arm_at_the_papers_scale_is_the_recipe_of_its_table() -> None:

@@ -24,11 +24,6 @@ def first() -> Reproduction:
     return figure_1(FigureRun(quick=True))
 
 
-@pytest.fixture(scope="module")
-def second() -> Reproduction:
-    return figure_2(FigureRun(quick=True))
-
-
 def differing(made: Reproduction) -> list[Claim]:
     return [claim for claim in made.claims if claim.agrees is False]
 
@@ -55,17 +50,28 @@ def test_figure_1_shows_three_clouds_and_four_matrices(first) -> None:
     ]  # fmt: skip
 
 
+def test_scatter_stands_beside_the_matrices(first) -> None:
+    scatter, _ = (panel for panel in first.panels if isinstance(panel, TablePanel))
+    for claim in (claim for claim in first.claims if "nearly collapse" in claim.what):
+        column = scatter.head.index(f"scatter, {claim.what[:3]}")
+        # The within-class variance is the mean over all samples, of 178, 89 and 89.
+        mean = np.average([float(row[column]) for row in scatter.rows], weights=[2, 1, 1])
+        assert mean == pytest.approx(float(str(claim.ours).split(",")[0]), rel=0.05)
+    clouds = {panel.title: panel.series for panel in first.panels if isinstance(panel, PointPanel)}
+    for row, cloud in zip(scatter.rows, clouds["before training"], strict=True):
+        points = np.stack([cloud.x, cloud.y], axis=1)
+        assert float(row[2]) == pytest.approx(((points - points.mean(0)) ** 2).sum(1).mean(), rel=0.01)
+
+
 # --- Figure 2
 
 
-def test_figure_2_differs_from_the_paper_only_in_a_threshold_whose_digits_it_swaps(second) -> None:
-    (claim,) = differing(second)
+def test_figure_2_differs_only_in_swapped_digits_and_has_the_true_thresholds_beside_the_shares() -> None:
+    made = figure_2(FigureRun(quick=True))
+    (claim,) = differing(made)
     assert claim.paper == 0.9239
     assert claim.ours == pytest.approx(0.9292, abs=5e-5)  # Corollary 6 for three classes
-
-
-def test_figure_2_puts_the_shares_beside_the_true_thresholds(second) -> None:
-    merging = [claim for claim in second.claims if "optimal means at a majority share of 0.9" in claim.what]
+    merging = [claim for claim in made.claims if "optimal means at a majority share of 0.9" in claim.what]
     assert ["one vector from 0.75094 on" in str(merging[0].ours), merging[0].agrees] == [True, True]
     assert ["cosine 0.9996" in str(merging[1].ours), merging[1].agrees] == [True, True]
 
@@ -73,42 +79,19 @@ def test_figure_2_puts_the_shares_beside_the_true_thresholds(second) -> None:
 # --- an encoder that was asked for
 
 
-@pytest.fixture(scope="module")
-def chosen() -> tuple[Reproduction, list[str]]:
+def test_an_encoder_that_was_asked_for_reaches_the_geometry_and_tells_each_epoch() -> None:
     lines: list[str] = []
-    return figure_1(FigureRun(encoder="convnet", epochs=30, progress=lines.append)), lines
-
-
-def test_an_encoder_that_was_asked_for_reaches_the_geometry(chosen) -> None:
-    made, _ = chosen
+    made = figure_1(FigureRun(encoder="convnet", epochs=30, progress=lines.append))
     assert {made.settings[name] for name in ("encoder", "epochs")} == {"convnet", "30"}
     assert made.settings["samples"] == "178 + 89 + 89"
     assert "356 samples of digits" in str(made)
     (claim,) = differing(made)
     assert "nearer to each other in UCL than in SCL" in claim.what
-
-
-def test_each_epoch_is_told_with_the_time_that_is_left(chosen) -> None:
-    _, lines = chosen
     for setting in ("SCL", "UCL"):
         own = [line for line in lines if line.startswith(f"{setting}: epoch")]
         assert len(own) == 30
         assert all(line.endswith(" s left") for line in own)
         assert own[-1].endswith(" 0 s left")
-
-
-def test_scatter_stands_beside_the_matrices(chosen) -> None:
-    made, _ = chosen
-    scatter, _ = (panel for panel in made.panels if isinstance(panel, TablePanel))
-    for claim in (claim for claim in made.claims if "nearly collapse" in claim.what):
-        column = scatter.head.index(f"scatter, {claim.what[:3]}")
-        # The within-class variance is the mean over all samples, of 178, 89 and 89.
-        mean = np.average([float(row[column]) for row in scatter.rows], weights=[2, 1, 1])
-        assert mean == pytest.approx(float(str(claim.ours).split(",")[0]), rel=0.05)
-    clouds = {panel.title: panel.series for panel in made.panels if isinstance(panel, PointPanel)}
-    for row, cloud in zip(scatter.rows, clouds["before training"], strict=True):
-        points = np.stack([cloud.x, cloud.y], axis=1)
-        assert float(row[2]) == pytest.approx(((points - points.mean(0)) ** 2).sum(1).mean(), rel=0.01)
 
 
 def test_epochs_alone_leave_the_network_of_the_figure() -> None:
@@ -200,14 +183,6 @@ def test_data_without_enough_classes_or_samples_are_refused(tmp_path: Path) -> N
     few = write_pictures(tmp_path / "few.npz", ["a", "b", "c"] * 6)
     with pytest.raises(DataError, match=r"too few samples for classes in the ratio \(18, 1, 1\): 6 of a, 6 of b"):
         figure_2(FigureRun(data=few))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not CIFAR.exists(), reason="shared data are absent: cifar10-pack")
-def test_photographs_collapse_to_the_same_geometry() -> None:
-    made = figure_1(FigureRun(data=str(CIFAR)))
-    assert made.settings["samples"] == "1500 + 750 + 750"
-    assert len(differing(made)) == 1
 
 
 @pytest.mark.slow

