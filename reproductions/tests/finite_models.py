@@ -22,12 +22,8 @@ class Drawn:
     def model(self) -> LatentModel:
         return LatentModel(*(torch.tensor(p, dtype=torch.float64) for p in (self.prior, self.emission)))
 
-    @property
-    def num_views(self) -> int:
-        return len(self.emission[0])
-
     def features(self, num_features: int, *, nonnegative: bool = False) -> Tensor:
-        z = self.rng.normal(size=(self.num_views, num_features))
+        z = self.rng.normal(size=(len(self.emission[0]), num_features))
         return torch.from_numpy(np.abs(z) if nonnegative else z)
 
 

@@ -119,13 +119,3 @@ def test_the_figure_is_of_the_last_epoch_and_the_best_one_is_named(monkeypatch: 
     assert (score.outcome.correct, score.outcome.total) == (3, 4)
     assert score.settings["best epoch, chosen on the queries"] == "100.0% after epoch 2"
     assert score.settings["seed"] == 0
-
-
-def test_class_numbers_are_kept_and_one_class_is_refused() -> None:
-    bank, labels = overlapping(30)
-    recipe = ProbeRecipe("adam", 0.01, 0.0, batch_size=8, epochs=1)
-    wide = train_probe(bank.double(), labels, bank.double(), recipe)
-    assert torch.equal(wide, train_probe(bank, labels, bank, recipe))
-    assert set(train_probe(bank, 5 * labels + 2, bank, recipe)[-1].tolist()) <= {2, 7, 12}
-    with pytest.raises(ValueError, match="at least 2 classes, got only class 4"):
-        train_probe(bank, torch.full((30,), 4), bank, recipe)

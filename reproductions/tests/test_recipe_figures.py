@@ -1,10 +1,32 @@
-"""Figures of recipes as the papers and their code have them, written by hand."""
+"""Every recipe has the figures of its paper, written by hand, and takes steps with them on random pictures."""
 
+import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from counterpoint.runs.recipes import recipe_named
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import build, nest
+from counterpoint.engine.checkpoint import Position
+from counterpoint.engine.placement import place
+from counterpoint.engine.progress import Reporter
+from counterpoint.engine.step import take_step
+from counterpoint.runs.active_settings import check_choices, refuse_idle
+from counterpoint.runs.assembly import assemble
+from counterpoint.runs.recipes import all_recipes, recipe_named
+from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.run_job import training_job
+from counterpoint.runs.user_inputs import Given, open_given
+
+# The parts of named sets and the size of photographs in folders have no meaning for a file of pictures.
+ELSEWHERE = ("source.split", "source.image_size", "engine.device")
+CLASSES = ("airplane", "automobile", "bird", "cat")
+SIDES = {"cifar10": 32, "cifar100": 32, "dsprites": 64, "tinyimagenet": 64, "stl10": 96}  # others are of photographs
+
 
 # Section 6, Table 4 and README of alphacl2022; section 3.2 of mio2021; G.5, G.6 and D of ncl2024; main.py of
 # directclr2022; section 7.1 of imbalanced2026.
@@ -99,3 +121,40 @@ FIGURES: dict[str, dict[str, Any]] = {
 def test_a_recipe_has_the_figures_of_its_paper(name: str) -> None:
     settings = recipe_named(name).settings
     assert {path: settings[path] for path in FIGURES[name]} == FIGURES[name]
+
+
+def first_losses(settings: TrainSettings, folder: Path) -> list[float]:
+    """Of two steps of the training job as ``train`` builds it; nothing is written."""
+    check_choices(settings)
+    placement = place(settings.engine.device, settings.engine.precision)
+    source = open_given(settings, Given(), Reporter(quiet=True))
+    assembled = assemble(resolve_holdout(settings, source), source, placement, Given())
+    refuse_idle(settings, assembled.resolution.idle)
+    job = training_job(assembled, RunFolder(folder / "run"))
+    job.engine.setup(job.method, job.optimizer)
+    job.method.train()
+    batches = zip(range(2), job.loader.epoch(0, first_batch=0), strict=False)
+    return [take_step(job, batch, Position(0, number, number)).loss for number, batch in batches]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", all_recipes())
+def test_a_recipe_takes_two_steps_at_its_own_hyper_parameters(name: str, tmp_path: Path) -> None:
+    """With its own batch, in chunks where it does not fit 16 GiB; photographs at a seventh of their side on a CPU."""
+    settings = recipe_named(name).settings
+    side = SIDES.get(name.split("-")[1], 224 if torch.cuda.is_available() else 224 // 7)
+    counts = settings.get("source.class_counts", ())
+    queue = settings.get("target.queue_size", 0) if settings["method"] == "moco" else 0
+    kept = 1 - settings.get("source.holdout", 0.0)
+    number = max(math.ceil((2 * settings["batch_size"] + len(CLASSES)) / kept), queue)
+    labels = np.repeat(CLASSES[: len(counts)], counts) if counts else np.resize(CLASSES, number)
+    pixels = np.random.default_rng(0).integers(0, 256, (len(labels), side, side, 3), dtype=np.uint8)
+    data = tmp_path / "pictures.npz"
+    np.savez(data, images=pixels, labels=labels)
+    most = 256 if settings["encoder"] == "resnet50" else 512  # 22 MB of activations for a picture of 32 px
+    asked = {**settings, "data": str(data), **{path: "auto" for path in ELSEWHERE if path in settings}}
+    if settings["batch_size"] > most:
+        asked |= {"engine.chunk_size": 256, "engine.chunk_norm": True}
+    losses = first_losses(build(TrainSettings, nest(asked), name), tmp_path)
+    assert len(losses) == 2
+    assert all(math.isfinite(loss) for loss in losses)

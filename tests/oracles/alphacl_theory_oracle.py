@@ -44,11 +44,6 @@ def pair_sum(z: Array, z_other: Array, i: int, psi: Scalar) -> complex:
     return sum(psi(own - half_square(z[i], z[j])) for j in range(len(z)) if j != i)
 
 
-def pair_loss(z: Array, z_other: Array, phi: Scalar, psi: Scalar) -> complex:
-    """Eq. 1: a sum over first-view anchors with same-view negatives."""
-    return sum(phi(pair_sum(z, z_other, i, psi)) for i in range(len(z)))
-
-
 def slope(function: Scalar, x: complex) -> float:
     """f'(x) of a real x."""
     return complex(function(complex(complex(x).real, STEP))).imag / STEP

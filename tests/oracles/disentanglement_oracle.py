@@ -38,16 +38,6 @@ def gap(table: Sequence[Sequence[float]], entropies: Sequence[float]) -> float:
     return sum((column[0] - column[1]) / h for column, h in zip(columns, entropies, strict=True)) / len(columns)
 
 
-def concentration(rows: Sequence[Sequence[float]]) -> float:
-    """eastwood2018: sum of rho_i (1 - H(P_i)), entropies to the base of a row's length."""
-    total, score = sum(map(sum, rows)), 0.0
-    for row in rows:
-        shares = [value / sum(row) for value in row if value > 0]
-        entropy = -sum(p * math.log(p, len(row)) for p in shares)
-        score += sum(row) / total * (1 - entropy) if total else 0.0
-    return score
-
-
 def reference_gap(codes: Matrix, factors: NDArray[np.int64], num_bins: int) -> float:
     """What locatello2019 computes, with its calls of NumPy and scikit-learn, one pair at a time."""
     table = np.zeros((codes.shape[1], factors.shape[1]))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import draws as rows
 from counterpoint.core.errors import UsageError
 from oracles import alignment_oracle as oracle
 from oracles import flow_oracle
@@ -23,7 +24,6 @@ STEP = 1e-5  # central differences err by about STEP^2 times a third derivative,
 ERROR = 1e-6
 few = settings(max_examples=20)
 sizes = st.tuples(st.integers(2, 5), st.integers(0, 10**6))
-cases = st.tuples(st.integers(1, 6), st.integers(0, 10**6))
 Factors = tuple[Tensor, Tensor, Tensor]  # U, the singular values and V
 
 
@@ -78,21 +78,6 @@ def test_erratum_the_printed_h_turns_singular_vectors_the_wrong_way(size: tuple[
             assert near(rate_DD, found_DD, scale=scale) == is_right
 
 
-def value_rates(first: Factors, second: Factors, gradient_DD: Tensor) -> tuple[Tensor, Tensor]:
-    """Lemma 7 (Eq. 21, 22), for any factors of both layers."""
-    a_DD, seen_DD = second[2].T @ first[0], second[0].T @ gradient_DD @ first[2]
-    return -(a_DD * second[1][:, None] * seen_DD).sum(dim=0), -(a_DD * first[1] * seen_DD).sum(dim=1)
-
-
-@few
-@given(size=sizes)
-def test_lemma_7_is_the_derivative_of_both_layers_singular_values(size: tuple[int, int]) -> None:
-    w1_DD, w2_DD, gradient_DD = draw(*size, count=3)
-    first, second = value_rates(factors(w1_DD), factors(w2_DD), gradient_DD)
-    assert near(first, difference(lambda t: torch.linalg.svdvals(w1_DD - t * w2_DD.T @ gradient_DD)))
-    assert near(second, difference(lambda t: torch.linalg.svdvals(w2_DD - t * gradient_DD @ w1_DD.T)))
-
-
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_erratum_lemma_6_with_the_printed_h_has_the_opposite_sign(seed: int) -> None:
     """Both terms of Eq. 18 are linear in H: flipping it flips the rate of A = V2^T U1."""
@@ -115,36 +100,25 @@ def test_erratum_lemma_6_with_the_printed_h_has_the_opposite_sign(seed: int) -> 
 def test_erratum_theorem_3_does_not_hold_where_v2_is_u1_transposed(seed: int) -> None:
     """Eq. 11, sigma_1' = sigma_1 sigma_2^2 r with r = v_1^T X v_1, holds where V2 = U1."""
     w1_DD, w2_DD, x_DD = draw(4, seed, count=3)
-    (u1, sigma1, v1), (u2, sigma2, _) = first, _ = factors(w1_DD), factors(w2_DD)
+    (u1, sigma1, v1), (u2, sigma2, _) = factors(w1_DD), factors(w2_DD)
     gap_DD = x_DD + x_DD.T
     curvature_D = (v1 * (gap_DD @ v1)).sum(dim=0)
     claimed = (sigma1 * sigma2.square() * curvature_D, sigma2 * sigma1.square() * curvature_D)
     for v2, is_right in ((u1, True), (u1.T, False)):
         above_DD = u2 * sigma2 @ v2.T
-        rates = value_rates(first, (u2, sigma2, v2), -above_DD @ w1_DD @ gap_DD)
-        assert near(rates[0], claimed[0]) == is_right
-        assert near(rates[1], claimed[1]) == is_right
-
-
-def orthogonal(d: int, generator: torch.Generator) -> torch.Tensor:
-    return torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64)).Q
-
-
-@few
-@given(case=cases)
-def test_aligned_layers_give_the_identity_in_any_basis(case: tuple[int, int]) -> None:
-    d, generator = case[0], torch.Generator().manual_seed(case[1])
-    w1_DD = decaying_weight(d, generator=generator)
-    w2_DD = orthogonal(d, generator) @ w1_DD.T
-    identity_DD = torch.eye(d, dtype=torch.float64)
-    assert_close(alignment_matrix(w1_DD, w2_DD), identity_DD)
-    turn_DD = orthogonal(d, generator)  # of the space between the layers
-    assert_close(alignment_matrix(3 * turn_DD @ w1_DD, w2_DD @ turn_DD.T), identity_DD)
+        gradient_DD = -above_DD @ w1_DD @ gap_DD
+        rates = (
+            difference(lambda t, w=above_DD, g=gradient_DD: torch.linalg.svdvals(w1_DD - t * w.T @ g)),
+            difference(lambda t, w=above_DD, g=gradient_DD: torch.linalg.svdvals(w - t * g @ w1_DD.T)),
+        )
+        assert near(claimed[0], rates[0]) == is_right
+        assert near(claimed[1], rates[1]) == is_right
 
 
 def test_equal_singular_values_are_judged_as_a_block(generator: torch.Generator) -> None:
     """Two layers that agree on a plane but not on axes in it: |A| is not the identity, the plane is one."""
-    plane_DD = torch.block_diag(orthogonal(2, generator), torch.ones(1, 1, dtype=torch.float64))
+    turn = torch.linalg.qr(torch.randn(2, 2, generator=generator, dtype=torch.float64)).Q
+    plane_DD = torch.block_diag(turn, torch.ones(1, 1, dtype=torch.float64))
     below_DD = torch.diag(torch.tensor([2.0, 1.95, 0.5], dtype=torch.float64))
     above_DD = below_DD @ plane_DD
     assert float(alignment_matrix(below_DD, above_DD).diagonal()[0]) < 0.95
@@ -154,42 +128,12 @@ def test_equal_singular_values_are_judged_as_a_block(generator: torch.Generator)
     assert [block.share for block in blocks] == pytest.approx([1.0, 1.0], abs=1e-12)
 
 
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def turned(sigma_K: list[float], left: Tensor, right: Tensor) -> Tensor:
-    """A matrix with these singular values, left and right singular vectors."""
-    return left[:, : len(sigma_K)] @ torch.diag(torch.tensor(sigma_K, dtype=torch.float64)) @ right[:, : len(sigma_K)].T
-
-
-def test_aligned_subspaces_meet_although_no_index_meets_its_own() -> None:
-    """Both live subspaces are one, and within it the vectors are turned: equal singular values leave them arbitrary."""
-    common = orthogonal(20, torch.Generator().manual_seed(1))
-    inside = torch.block_diag(orthogonal(6, torch.Generator().manual_seed(2)), torch.eye(14).double())
-    below = turned([0.7] * 6 + [1e-9] * 14, common, orthogonal(20, torch.Generator().manual_seed(3)))
-    above = turned([0.7] * 6 + [1e-9] * 14, orthogonal(20, torch.Generator().manual_seed(4)), common @ inside)
-    assert_numbers(live_alignment(below, above, 6), [1.0] * 6)
-
-
 @pytest.mark.parametrize(("inputs", "width", "outputs"), [(7, 5, 3), (3, 5, 4), (5, 5, 5), (2, 6, 2)])
 def test_any_shapes_are_those_of_the_oracle(inputs: int, width: int, outputs: int) -> None:
-    below, above = normal(width, inputs), normal(outputs, width, seed=1)
+    below, above = rows.draw(width, inputs), rows.draw(outputs, width, seed=1)
     live = min(inputs, width, outputs)
     expected = oracle.principal_cosines(below.numpy(), above.numpy(), live, live)
     assert_numbers(live_alignment(below, above, live), expected)
-
-
-def test_the_linear_toy_aligns_its_live_subspaces() -> None:
-    """Two linear layers under a flow that aligns them (directclr2022, Theorem 2): dW1 = W2' X, dW2 = X W1'."""
-    w1, w2 = 0.1 * normal(8, 8, seed=5), 0.1 * normal(8, 8, seed=6)
-    target = torch.diag(torch.tensor([1.0] * 4 + [0.0] * 4, dtype=torch.float64))
-    for _ in range(3000):
-        x = target - w2 @ w1
-        w1, w2 = w1 + 0.05 * w2.T @ x, w2 + 0.05 * x @ w1.T
-    cosines = live_alignment(w1, w2, 4)
-    assert float(cosines[-1]) > 0.99
-    assert float(live_alignment(0.1 * normal(8, 8, seed=5), 0.1 * normal(8, 8, seed=6), 4)[-1]) < 0.9
 
 
 def test_mistakes_are_explained() -> None:

@@ -22,7 +22,6 @@ from reproductions.directclr2022.toy_models import (
     draw_views,
     gaussian_points,
 )
-from reproductions.directclr2022.toy_networks import ToyNetwork, gradient_flow
 from reproductions.flow_integrator import integrate
 from tolerances import assert_close, assert_estimate
 
@@ -42,16 +41,6 @@ def views_of(n: int, noise_DD: torch.Tensor, generator: torch.Generator, *, is_f
 def problem(n: int, d: int, k: int, seed: int) -> tuple[ToyViews, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return views_of(n, block_noise(d, 0.7), generator), gaussian_points(k, d, generator=generator)
-
-
-def size_of(views: ToyViews) -> float:
-    """What sums over the samples are made of; X may nearly vanish between its parts."""
-    return float(views.x_ND.square().sum() + views.other_ND.square().sum())
-
-
-def symmetric(d: int, seed: int) -> torch.Tensor:
-    x_DD = gaussian_points(d, d, generator=torch.Generator().manual_seed(seed))
-    return (x_DD + x_DD.T) / 2
 
 
 @NAMES
@@ -102,19 +91,6 @@ def test_erratum_the_loss_of_section_6_2_rises_with_agreement(generator: torch.G
     assert printed(z_NK) > printed(apart_NK)
 
 
-@NAMES
-@few
-@given(sizes=problems)
-def test_the_gradient_is_minus_w_x(name: str, sizes: tuple[int, int, int, int]) -> None:
-    """Lemma 1, Eq. 5: the loops' derivative in W against X."""
-    views, weight_KD = problem(*sizes)
-    x, other = views.x_ND.numpy(), views.other_ND.numpy()
-    derivative = flow_oracle.gradient(lambda w: LOSSES[name](x @ w.T, other @ w.T), weight_KD.numpy())
-    gap_DD = CATALOGUE[name].covariance_gap(views, weight_KD)
-    scale = float(weight_KD.abs().max()) * size_of(views) * (1 if name == "eq2" else 10)
-    assert float((-weight_KD @ gap_DD - torch.from_numpy(derivative)).abs().max()) <= 1e-10 * scale
-
-
 @few
 @given(sizes=problems)
 def test_x_is_that_of_lemma_2_and_of_its_proof(sizes: tuple[int, int, int, int]) -> None:
@@ -126,7 +102,8 @@ def test_x_is_that_of_lemma_2_and_of_its_proof(sizes: tuple[int, int, int, int])
         flow_oracle.gap_of_lemma_2(x, other, alpha),
         flow_oracle.gap_as_printed(x, other, alpha, sign=1.0),  # first line of appendix B.2
     ):
-        assert float((gap_DD - torch.from_numpy(right)).abs().max()) <= 1e-10 * size_of(views)
+        # Relative to what the sums are made of; X may nearly vanish between its parts.
+        assert float((gap_DD - torch.from_numpy(right)).abs().max()) <= 1e-10 * float((x**2).sum() + (other**2).sum())
 
 
 def test_erratum_eq_6_as_printed_is_not_the_gradient() -> None:
@@ -166,16 +143,6 @@ def test_theorem_1_as_many_singular_values_vanish_as_x_has_negative_eigenvalues(
     assert float(((reached_DD @ directions_DD).norm(dim=0) - along_D).abs().max()) <= 1e-10 * float(ceilings_D[0])
     # Long enough, as many as there are negative eigenvalues are below any number.
     assert int((largest * torch.exp(rates_D * 40 / -slowest) < 1e-12).sum()) >= int(is_negative_D.sum())
-
-
-@pytest.mark.thorough
-def test_strong_noise_on_one_view_shrinks_its_directions_along_the_true_flow() -> None:
-    generator = torch.Generator().manual_seed(2)
-    views = views_of(60, block_noise(4, 3.0, first=2), generator, is_first_clean=True)
-    flow = gradient_flow(ToyNetwork((0.01 * torch.eye(4),)), views, DistanceInfoNCE(), torch.linspace(0, 0.5, 3))
-    columns_D = flow.last.weights[0].norm(dim=0)
-    assert bool((columns_D[:2] > 0.5).all())
-    assert bool((columns_D[2:] < 0.2 * columns_D[:2].min()).all())
 
 
 def test_views_have_the_noise_they_were_asked_for(generator: torch.Generator) -> None:

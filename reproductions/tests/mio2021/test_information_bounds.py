@@ -94,22 +94,6 @@ def test_version_1_expands_as_equation_11_and_not_as_equation_3_prints(seed: int
     assert abs(as_printed - with_minus) > 1e-6
 
 
-@given(seeds)
-@settings(max_examples=40)
-def test_both_other_versions_are_above_version_2(seed: int) -> None:
-    """v1 is v2 and the positives' repulsion; v3 is v2 with ln(1 + x) raised to x: Eq. 15 to 17."""
-    v1, v2, v3 = (loss(draw_joint(seed), draw_scores(seed), version) for version in (1, 2, 3))
-    assert v2 < v1
-    assert v2 < v3
-
-
-def test_versions_1_and_3_have_no_order() -> None:
-    """Where scores are large v3 is above, where they are small and negative pairs cost little it is below."""
-    for score, is_above in ((3.0, True), (-3.0, False)):
-        v1, v3 = (loss(np.eye(2) / 2, np.full((2, 2), score), version) for version in (1, 3))
-        assert (v3 > v1) == is_above
-
-
 @pytest.mark.parametrize("n", [2, 3, 7, 128])
 def test_pairs_are_counted_alike_by_all_formulas(n: int) -> None:
     """Sums over all 2N anchors need n' = (n + N) mod 2N; with n + N as printed half of them keep their positive."""
@@ -214,21 +198,11 @@ def tangent(joint_XY: Matrix, scores_XY: Matrix, at_XY: Matrix) -> float:
     return float((product_law(joint_XY) * lines_XY).sum() - (joint_XY * scores_XY).sum())
 
 
-@given(seeds)
-@settings(max_examples=40)
-def test_the_tangent_is_above_version_2_and_touches_it(seed: int) -> None:
-    joint_XY, scores_XY, at_XY = draw_joint(seed), draw_scores(seed), draw_scores(seed + 1)
-    value = loss(joint_XY, scores_XY, 2)
-    assert tangent(joint_XY, scores_XY, at_XY) >= value - EXACT
-    assert close(tangent(joint_XY, scores_XY, scores_XY), value)
-    nearby_XY = at_XY + 1e-4 * scores_XY
-    distance = tangent(joint_XY, nearby_XY, at_XY) - loss(joint_XY, nearby_XY, 2)
-    assert -EXACT <= distance < 1e-6  # of second order, as slopes agree too
-
-
 def test_minimising_the_tangent_again_and_again_lowers_version_2() -> None:
-    """Each minimiser is e^s = r (1 + e^t): the descent that version 3 was meant to be."""
-    joint_XY, s_XY = draw_joint(3), draw_scores(3)
+    """Each minimiser is e^s = r (1 + e^t): the descent that version 3 was meant to be. The tangent is above v2."""
+    joint_XY, s_XY, other_XY = draw_joint(3), draw_scores(3), draw_scores(4)
+    assert tangent(joint_XY, other_XY, s_XY) > loss(joint_XY, other_XY, 2)
+    assert close(tangent(joint_XY, s_XY, s_XY), loss(joint_XY, s_XY, 2))  # and touches it
     values = []
     for _ in range(20):
         values.append(loss(joint_XY, s_XY, 2))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from draws import draw
 from oracles import disentanglement_oracle as oracle
 from oracles.number_checks import assert_numbers
 from reproductions.ncl2024.disentanglement import factor_information
@@ -19,17 +20,9 @@ from reproductions.ncl2024.sprites import GRID, factors_at
 EXACT = 1e-12
 
 
-def draw(n: int, width: int, seed: int = 0) -> Tensor:
-    return torch.randn(n, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def grid(*sizes: int) -> Tensor:
     """Every combination of factor values once."""
     return torch.cartesian_prod(*map(torch.arange, sizes))
-
-
-def dsprites() -> Tensor:
-    return factors_at(torch.arange(math.prod(GRID)))
 
 
 SMALL = grid(3, 4, 6, 2)
@@ -53,7 +46,7 @@ def test_informations_are_those_of_the_loops(n: int, width: int, num_bins: int, 
 
 @pytest.mark.thorough
 def test_the_gap_is_the_references_over_the_whole_grid_of_dsprites() -> None:
-    factors = dsprites()
+    factors = factors_at(torch.arange(math.prod(GRID)))
     noise = draw(len(factors), 1)
     mixed = factors.double() @ draw(5, 1, seed=1) + noise
     codes = torch.cat([factors.double(), mixed, noise, torch.ones(len(factors), 1)], dim=1)
@@ -61,28 +54,10 @@ def test_the_gap_is_the_references_over_the_whole_grid_of_dsprites() -> None:
     assert abs(ours - oracle.reference_gap(codes.numpy(), factors.numpy(), num_bins=20)) <= EXACT
 
 
-@pytest.mark.thorough
-def test_the_known_gaps_over_the_whole_grid_of_dsprites() -> None:
-    factors = dsprites()
-    identity = factors.double()
-    whole = factor_information(identity, factors, num_bins=max(GRID))
-    assert abs(whole.gap - 1.0) <= EXACT
-    assert factor_information(torch.cat([identity, identity], dim=1), factors).gap == 0.0
-    assert factor_information(torch.ones(len(factors), 5), factors).gap == 0.0
-    # 40 values in 20 bins of two; of 32 values, 12 share a bin and 8 stand alone.
-    pairs = math.log(20) / math.log(40)
-    uneven = (24 / 32 * math.log(16) + 8 / 32 * math.log(32)) / math.log(32)
-    assert abs(factor_information(identity, factors).gap - (2 + pairs + 2 * uneven) / 5) <= EXACT
-
-
-def test_the_factors_themselves_score_one() -> None:
-    found = factor_information(SMALL.double(), SMALL)
-    assert abs(found.gap - 1.0) <= EXACT
+def test_the_factors_themselves_score_one_and_duplicates_and_constants_none() -> None:
+    assert abs(factor_information(SMALL.double(), SMALL).gap - 1.0) <= EXACT
     shuffled = factor_information(-7.0 * SMALL[:, [2, 0, 3, 1]].double() + 3.0, SMALL)
     assert abs(shuffled.gap - 1.0) <= EXACT
-
-
-def test_duplicates_and_constants_have_no_gap() -> None:
     assert factor_information(SMALL.double().repeat(1, 2), SMALL).gap == 0.0
     assert factor_information(torch.full((len(SMALL), 3), 0.3), SMALL).gap == 0.0
 
@@ -93,18 +68,6 @@ def test_values_that_float32_can_hardly_tell_apart_get_bins_of_their_own() -> No
     step = torch.finfo(torch.float32).eps
     code = torch.stack([1 + step * factors[:, 0], 1 + step * factors[:, 1]], dim=1).float()
     assert abs(factor_information(code, factors).gap - 1.0) <= EXACT
-
-
-def test_threads_change_no_bit() -> None:
-    codes, num_threads = draw(len(SMALL), 9), torch.get_num_threads()
-    found = []
-    for number in (1, 2):
-        torch.set_num_threads(number)
-        try:
-            found.append(factor_information(codes, SMALL).information_DF)
-        finally:
-            torch.set_num_threads(num_threads)
-    assert torch.equal(*found)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

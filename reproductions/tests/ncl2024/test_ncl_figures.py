@@ -14,7 +14,7 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.data.order import Split
 from reproductions.ncl2024.ncl_figures import NON_NEGATIVE, SIGNED, figure_6, measure
 from reproductions.panels import LinePanel
-from reproductions.reproduction import FigureRun, Reproduction
+from reproductions.reproduction import FigureRun
 from tolerances import assert_close
 
 pytestmark = pytest.mark.thorough
@@ -63,46 +63,24 @@ def test_training_samples_name_the_dimensions_and_held_out_ones_are_measured() -
     assert found.activation_D.tolist() == [1.0, 0.0]
 
 
-@pytest.fixture(scope="module")
-def quick_figure(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
-    """The figure at its reduced size, with a folder of its own for temporary files."""
-    folder = tmp_path_factory.mktemp("temporary")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", str(folder))
-        figure = figure_6(FigureRun(quick=True))
-    assert not list(folder.iterdir()), "run folders must not stay behind"
-    return figure
-
-
-def test_the_quick_figure_is_whole(quick_figure: Reproduction) -> None:
-    assert quick_figure.name == "ncl-fig6"
-    assert quick_figure.settings["epochs"] == "6"
-    activation, spectrum = quick_figure.panels
-    assert isinstance(activation, LinePanel)
-    assert isinstance(spectrum, LinePanel)
+def test_the_quick_figure_is_whole_and_non_negative_dimensions_belong_to_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = figure_6(FigureRun(quick=True))
+    assert not list(tmp_path.iterdir()), "run folders must not stay behind"
+    assert made.settings["epochs"] == "6"
+    activation, spectrum = (panel for panel in made.panels if isinstance(panel, LinePanel))
     assert [series.name for series in activation.series[:2]] == [SIGNED, NON_NEGATIVE]
     for series in (*activation.series[:2], *spectrum.series[:2]):
         assert list(series.x) == list(range(1, 51))
         assert all(before >= after >= 0 for before, after in zip(series.y, series.y[1:], strict=False))
-
-
-def test_non_negative_dimensions_belong_to_classes_after_few_epochs(quick_figure: Reproduction) -> None:
-    own_share = quick_figure.claims[-1]
+    own_share = made.claims[-1]
     assert float(own_share.ours) > 0.6
-    signed_share = float(own_share.note.split()[2].rstrip(";"))
-    assert signed_share < 0.5
+    assert float(own_share.note.split()[2].rstrip(";")) < 0.5  # of signed dimensions
 
 
 def test_data_without_labels_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "plain.npy", np.zeros((40, 8, 8), dtype=np.uint8) + np.arange(40, dtype=np.uint8)[:, None, None])
     with pytest.raises(CounterpointError, match="label"):
         figure_6(FigureRun(quick=True, data=str(tmp_path / "plain.npy")))
-
-
-@pytest.mark.slow
-def test_a_simplex_has_nine_eigenvalues_and_orthogonal_classes_have_ten() -> None:
-    """What Fig. 6b shows; that activation stays spread over split dimensions is the difference to Fig. 6a."""
-    claims = figure_6(FigureRun()).claims
-    assert [claim.ours for claim in claims[:2]] == [9, 10]
-    assert [claim.agrees for claim in claims] == [True, True, False, True, None]
-    assert float(claims[-1].ours) > 0.9

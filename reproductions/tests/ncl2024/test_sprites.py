@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from counterpoint.data.source import Source
-from reproductions.ncl2024.sprites import GRID, factors_at, open_rendered, render_tiles
+from reproductions.ncl2024.sprites import GRID, factors_at, open_rendered
 
 NUM_IMAGES = 737_280
 
@@ -60,15 +60,3 @@ def test_images_depend_on_their_position_only(rendered: Source, rng: np.random.G
     again = open_rendered()
     assert torch.equal(again.store.fetch(positions[::-1]), batch.flip(0))
     assert again.fingerprint == rendered.fingerprint
-
-
-def test_areas_are_those_of_the_outlines(rendered: Source) -> None:
-    areas = (render_tiles().sum(dim=(1, 2)) / 255).reshape(GRID[:3]).mean(dim=2)
-    scale = torch.linspace(0.5, 1.0, 6).square()
-    heart = 3.661972723 * 10.9**2  # area of the curve (x^2 + y^2 - 1)^3 = x^2 y^3
-    for shape, area in enumerate((21.4**2, math.pi * 14.8 * 7.4, heart)):
-        assert float((areas[shape] / (area * scale) - 1).abs().max()) < 0.04  # a pixel counts whole or not
-
-
-def test_known_factors() -> None:
-    assert factors_at(torch.tensor([32 * 32 * 40 * 6])).tolist() == [[1, 0, 0, 0, 0]]
