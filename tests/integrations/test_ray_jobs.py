@@ -20,7 +20,7 @@ import counterpoint as cp
 from counterpoint.audit import auditing
 from counterpoint.cli.main import main
 from counterpoint.core.errors import DataError, RunError, UsageError
-from counterpoint.core.pieces import HERE
+from counterpoint.core.ranks import HERE
 from counterpoint.evaluation import features
 from counterpoint.integrations import ray_jobs
 from counterpoint.integrations.ray_jobs import RayEngine, check_versions, versions

@@ -25,7 +25,7 @@ from counterpoint.audit.picture_pass import NUM_COLUMNS, Seen, end_to_end, load_
 from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures, warned
 from counterpoint.core import __version__
 from counterpoint.core.errors import DataError, RunError, UsageError
-from counterpoint.core.pieces import HERE, PieceEngine
+from counterpoint.core.ranks import HERE, PieceEngine
 from counterpoint.core.settings import SourceSettings
 from counterpoint.core.table_columns import UNUSABLE
 from counterpoint.core.torch_state import usual_modes

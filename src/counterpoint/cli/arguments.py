@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from counterpoint.cli.parsers import Parser, load_verb
 from counterpoint.core.errors import UsageError, gone, nearest
-from counterpoint.core.pieces import HERE, PieceEngine
+from counterpoint.core.ranks import HERE, PieceEngine
 from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import PartSettings, Settings, TrainSettings, option
 from counterpoint.core.user_files import is_file_or_shards

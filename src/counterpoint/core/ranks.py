@@ -1,13 +1,20 @@
-"""Which of several processes this one is, as torchrun says, and which share of some work it does."""
+"""Work of several processes: which one this is, as torchrun says, its share, and pieces that any worker does."""
 
 import hashlib
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from counterpoint.core.errors import UsageError
+
+State = TypeVar("State")
+State_co = TypeVar("State_co", covariant=True)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -132,3 +139,59 @@ def _number(environment: Mapping[str, str], name: str, default: int | None = Non
     if not re.fullmatch(r"\d+", text.strip()):
         raise UsageError(f"the environment variable {name} must be a whole number >= 0, got {text!r}")
     return int(text)
+
+
+class Workers(Protocol[State_co]):
+    """Who works: one process or many, each with what it has opened."""
+
+    def ask(self, question: Callable[[State_co], Result]) -> Result:
+        """What one worker answers; all have opened the same."""
+        ...
+
+    def each(self, work: Callable[[State_co, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
+        """Do the work for each item once, and give item and result as they end, in any order.
+
+        A result is a function of state and item alone. With other processes, an item may be begun again after its
+        worker has died.
+        """
+        ...
+
+
+class PieceEngine(Protocol):
+    """What opens workers."""
+
+    def opened(self, begin: Callable[[], State]) -> AbstractContextManager[Workers[State]]:
+        """Workers that have what ``begin`` returns, until the block ends.
+
+        Args:
+            begin: called by each worker; like work and items it can be sent to other processes.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class _ThisProcess(Generic[State]):
+    state: State
+
+    def ask(self, question: Callable[[State], Result]) -> Result:
+        return question(self.state)
+
+    def each(self, work: Callable[[State, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
+        return ((item, work(self.state, item)) for item in items)
+
+
+class OneProcess:
+    """The engine that needs no other process.
+
+    >>> with OneProcess().opened(lambda: 10) as workers:
+    ...     dict(workers.each(lambda state, item: state + item, [1, 2]))
+    {1: 11, 2: 12}
+    """
+
+    @contextmanager
+    def opened(self, begin: Callable[[], State]) -> Iterator[Workers[State]]:
+        """This process alone."""
+        yield _ThisProcess(begin())
+
+
+HERE = OneProcess()

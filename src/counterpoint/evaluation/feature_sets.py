@@ -14,7 +14,7 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import some
-from counterpoint.core.pieces import HERE
+from counterpoint.core.ranks import HERE
 from counterpoint.core.run_records import BASELINES, FEATURES
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.core.thread_parts import one_blas_thread

@@ -19,7 +19,7 @@ from torch.optim.swa_utils import update_bn
 
 from counterpoint.core.errors import DataError, some
 from counterpoint.core.numerics import holding
-from counterpoint.core.pieces import HERE, PieceEngine
+from counterpoint.core.ranks import HERE, PieceEngine
 from counterpoint.core.stored_rows import Rows, row_slices, whole
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import own_draws, usual_modes

@@ -17,7 +17,7 @@ from typing import Any, Generic
 
 from counterpoint.core import __version__
 from counterpoint.core.errors import MAX_LINE, CounterpointError, RunError, UsageError
-from counterpoint.core.pieces import Item, Result, State, Workers
+from counterpoint.core.ranks import Item, Result, State, Workers
 
 AHEAD = 2  # pieces that each worker has been given: the second begins as soon as the first ends
 RETRIES = 3  # of a piece whose worker died

@@ -25,7 +25,7 @@ from counterpoint.audit.picture_pass import array_pixels, looks_of
 from counterpoint.audit.set_evidence import BLANK_RANGE, clear_copies, same_content
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import unit_rows
-from counterpoint.core.pieces import HERE, PieceEngine
+from counterpoint.core.ranks import HERE, PieceEngine
 from counterpoint.core.run import Run
 from counterpoint.core.stored_rows import Rows, StoredRows, row_slices, taken, whole
 from counterpoint.core.thread_parts import one_thread

@@ -17,8 +17,7 @@ from torch import nn
 from counterpoint.core.arrow_files import PARQUET_SUFFIX
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import check_new_file, write_atomically
-from counterpoint.core.pieces import HERE, PieceEngine, Workers
-from counterpoint.core.ranks import WorkPart
+from counterpoint.core.ranks import HERE, PieceEngine, Workers, WorkPart
 from counterpoint.core.run import Run
 from counterpoint.core.settings import LookSettings
 from counterpoint.core.stored_rows import whole

@@ -20,7 +20,7 @@ import counterpoint as cp
 from counterpoint.cli.arguments import EncodingFlags, JsonFlags, SubjectFlags, engine_from, given, option, subject_from
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.errors import UsageError
-from counterpoint.core.pieces import HERE
+from counterpoint.core.ranks import HERE
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
