@@ -9,8 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import cache, partial
-from io import BytesIO
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ NUM_TURNS, WEAK_EDGES = 9, 100.0  # directions of edges; levels that all edges o
 FILLED = 6  # levels around the grey with which a decoder fills
 DRAFT = 4 * SIDE  # pixels: a JPEG is decoded at the smallest scale that leaves this many
 MEMORY = "in memory"
+SUM_AT_QUALITY_50 = 3688  # of the table of luminance that libjpeg scales
 
 
 @dataclass(frozen=True)
@@ -231,20 +231,13 @@ def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> PictureHeader:
 def jpeg_quality(tables: dict[int, Any]) -> int:
     """Quality from 1 to 100 that libjpeg's tables of such a coarseness have.
 
-    >>> stream = BytesIO(); Image.new("L", (8, 8)).save(stream, "JPEG", quality=80)
+    >>> import io; stream = io.BytesIO(); Image.new("L", (8, 8)).save(stream, "JPEG", quality=80)
     >>> jpeg_quality(Image.open(stream).quantization)
     80
     """
     # libjpeg scales its tables by S / 100, where S = 200 - 2 q above a quality of 50, and 5000 / q below.
-    scale = 100 * sum(tables[min(tables)]) / sum(_table_at_quality_50())
+    scale = 100 * sum(tables[min(tables)]) / SUM_AT_QUALITY_50
     return int(np.clip(round((200 - scale) / 2 if scale <= 100 else 5000 / scale), 1, 100))
-
-
-@cache
-def _table_at_quality_50() -> tuple[int, ...]:
-    stream = BytesIO()
-    Image.new("L", (8, 8)).save(stream, "JPEG", quality=50)
-    return tuple(Image.open(stream).quantization[0])  # type: ignore[attr-defined]
 
 
 def _ask_for(side: int, image: Image.Image) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import TEMPORARY, remove_leftovers, write_text
-from counterpoint.core.run_lock import LOCK
 from counterpoint.core.rundir import RunFolder
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def is_beginning(folder: RunFolder) -> bool:
     """Whether a folder is empty, or holds only files of a start that was killed before the run began."""
     if not folder.path.is_dir():
         return False
-    names = {LOCK}
+    names = {folder.lock.name}
     if folder.marker.is_file():
         with contextlib.suppress(RunError):  # its run.json is missing or damaged
             if folder.read_status().status == CREATED:
@@ -152,7 +151,7 @@ def is_beginning_of_seeds(folder: RunFolder) -> bool:
 
 def foreign_names(folder: RunFolder) -> list[str]:
     """Entries of a run folder that are not ours, sorted."""
-    ours = {folder.marker.name, LOCK, folder.checkpoints.name, folder.status.name}
+    ours = {folder.marker.name, folder.lock.name, folder.checkpoints.name, folder.status.name}
     inside = folder.checkpoints.iterdir() if folder.checkpoints.is_dir() else ()
     names = {path.name for path in folder.path.iterdir()} - ours
     return sorted(names | {f"checkpoints/{path.name}" for path in inside})

@@ -25,7 +25,7 @@ from counterpoint.core.files import (
     write_sealed,
 )
 from counterpoint.core.operating_system import open_unlinked
-from counterpoint.core.run_lock import is_locked
+from counterpoint.core.run_lock import LOCK, is_locked
 from counterpoint.core.user_files import MAX_TEXT_BYTES, read_regular, read_text
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ class RunFolder:
     path: Path
     weights_name: str = "encoder.safetensors"
 
+    lock = Inside(LOCK)
     marker = Inside(".counterpoint")  # written first and by nothing else: the folder is ours (0.1.0 wrote none)
     config = Inside("config.yaml")  # what the user asked for
     resolved = Inside("resolved.yaml")  # every setting filled in, with the reason of each ``auto``

@@ -307,10 +307,8 @@ def _pool(num_threads: int) -> ThreadPoolExecutor:
     return pool
 
 
-@cache
-def _thread_pools() -> ThreadpoolController:
-    """The libraries' thread pools; looking for them takes some milliseconds, and callers have loaded theirs."""
-    return ThreadpoolController()
+# The libraries' thread pools; looking for them takes some milliseconds, and callers have loaded theirs.
+_thread_pools = cache(ThreadpoolController)
 
 
 if hasattr(os, "register_at_fork"):  # Windows forks no process

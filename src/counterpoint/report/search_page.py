@@ -37,7 +37,11 @@ def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
     if isinstance(found, Copies):
         header = plain_header("Counterpoint looks for near-duplicates", printable(found.run), facts)
         groups = [_group(*each, addresses) for each in enumerate(found.groups[:MAX_GROUPS], start=1)]
-        content = join(_copies_words(found), element("div", groups, class_="groups"))
+        total = sum(len(group.rows) for group in found.groups)
+        words = f"{count(len(found.groups), 'group')} of near-duplicates with {count(total, 'sample')}."
+        if len(found.groups) > MAX_GROUPS:
+            words += f" The first {MAX_GROUPS} are shown; --json has all."
+        content = join(element("p", words, class_="reading"), element("div", groups, class_="groups"))
         parts = [PageSection("copies", "Near-duplicates", "Which samples occur twice or more?", join(content, reading))]
         return document(SEARCH_PAGE, f"Near-duplicates: {found.run}", header, parts)
     header = plain_header("Counterpoint searches", printable(found.run), facts)
@@ -80,14 +84,6 @@ def _share_bar(concept: SharedConcept) -> Markup:
 
 def _picture(address: str | None, name: str) -> Markup | None:
     return None if address is None else element("img", src=address, alt=printable(name))
-
-
-def _copies_words(found: Copies) -> Markup:
-    total = sum(len(group.rows) for group in found.groups)
-    words = f"{count(len(found.groups), 'group')} of near-duplicates with {count(total, 'sample')}."
-    if len(found.groups) > MAX_GROUPS:
-        words += f" The first {MAX_GROUPS} are shown; --json has all."
-    return element("p", words, class_="reading")
 
 
 def _group(place: int, group: CopyGroup, addresses: Mapping[str, str]) -> Markup:

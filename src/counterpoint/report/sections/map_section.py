@@ -275,19 +275,15 @@ def _names(points_N2: NDArray[np.int64], groups: Groups) -> list[Markup]:
     drawn = []
     for group, name in enumerate(name if len(name) <= 24 else name[:23] + "…" for name in groups.names):
         middle_2 = np.median(points_N2[groups.of_N == group], axis=0)
-        size = NAME_HALF * (len(name) + 1), LABEL_STEP / 2
-        around = (_box(middle_2 + step_2, size) for step_2 in NAME_STEPS_S2)
+        width, height = NAME_HALF * (len(name) + 1), LABEL_STEP / 2
+        places = (middle_2 + NAME_STEPS_S2).tolist()
+        around = ((x - width, y - height, x + width, y + height) for x, y in places)
         box = next((box for box in around if _is_free(box, points_N2, boxes)), None)
         if box is not None:
             boxes.append(box)
             middle = {"x": (box[0] + box[2]) / 2, "y": box[3] - LABEL_STEP / 4}
             drawn.append(element("text", name, **middle, class_="halo middle"))
     return drawn
-
-
-def _box(middle_2: NDArray[np.float64], size: tuple[float, float]) -> Box:
-    x, y = middle_2.tolist()
-    return x - size[0], y - size[1], x + size[0], y + size[1]
 
 
 def _is_free(box: Box, points_N2: NDArray[np.int64], others: Sequence[Box]) -> bool:
