@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from counterpoint.core.errors import unknown_name
 from counterpoint.core.numerics import unit_rows
@@ -27,6 +27,7 @@ from counterpoint.evaluation.features import evenly_spaced, extract, view_pairs
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.trained_run import open_trained, read_resolved, steps_asked
+from counterpoint.nn.trained import load_encoder
 from counterpoint.runs.fine_tuning import fine_tune
 from counterpoint.runs.hessian_spectra import hessian_spectrum
 from reproductions.ncl2024.disentanglement import factor_information
@@ -124,7 +125,13 @@ def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> d
     if names := tuple(name for name in measures.metrics if name in (*EVALUATED, *PROBES)):
         test = {} if data.test is None else {"data": data.train, "test_data": data.test, **data.look}
         asked = {**measures.evaluate, "metrics": names, "layers": measures.layers}
-        asked |= {"out": str(folder / "evaluation.json"), "ood": tuple(data.elsewhere.values())}
+        asked |= {"out": str(folder / "evaluation.json")}
+        for style in [style for style in measures.transfer if style in data.elsewhere]:
+            rows = evaluate(run, data=data.elsewhere[style], **asked, quiet=True).rows
+            known = {f"{row.features} on {style}: {row.protocol}": row.figure for row in rows}
+            figures |= {name: float(figure) for name, figure in known.items() if figure is not None}
+        if measures.elsewhere:
+            asked["ood"] = tuple(data.elsewhere.values())
         for epoch, checkpoint in [(None, None), *_checkpoints(run, measures.epochs)]:
             with patch.dict(EVALUATED, PROBES):
                 rows = evaluate(run, **test, **asked, checkpoint=checkpoint, quiet=True).rows
@@ -210,9 +217,11 @@ def _of_features(
 
 def _fine_tuned(run: Run, data: StudyData, measures: Measures, folder: Path) -> float:
     """Accuracy of the classifier of an encoder that was trained on with labels."""
-    test = {} if data.test is None else {"data": data.train, "test_data": data.test}
+    part = {"data": data.train, "source": dict(data.source), "test_data": data.test}
     settings = {"seed": run.folder.read_status().seed, **measures.fine_tune}
-    tuned = fine_tune(run, **test, **settings, out=str(folder / "fine-tuned"), overwrite=True, quiet=True)
+    known = load_encoder(run.folder)
+    subject = nn.Sequential(known.backbone, known.projector) if measures.fine_tune_projector else run
+    tuned = fine_tune(subject, **part, **settings, out=str(folder / "fine-tuned"), overwrite=True, quiet=True)
     return tuned.evaluation.accuracy("embedding", "classifier")
 
 

@@ -196,7 +196,8 @@ def test_the_longer_scale_is_the_small_one_with_more_training(tmp_path: Path) ->
 @pytest.mark.thorough
 def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
     curvature = {"steps": 3, "batch_size": 16, "precision": "float32", "checkpoint": "all"}
-    measures = {**TOY["measures"], "fine_tune": {"epochs": 1}, "curvature": curvature, "epochs": [1, 2]}
+    fine_tune = {"fine_tune": {"epochs": 1}, "fine_tune_projector": True}
+    measures = {**TOY["measures"], **fine_tune, "curvature": curvature, "epochs": [1, 2]}
     small = {**SMALL, "settings": {**SHORT, "epochs": 2, "engine": {"checkpoint_at": [1, 2]}}}
     toy = study_of(tmp_path, measures=measures, small=small)
     result = finished(toy, tmp_path / "out")
@@ -221,6 +222,37 @@ def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
         "TablePanel",
         *["LinePanel"] * 3,  # the spectra of the first and of the last checkpoint, and of the embedding
     ]
+
+
+@pytest.mark.thorough
+def test_pictures_in_another_style_have_the_class_numbers_of_the_set_and_probes_of_their_own(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    for file, names, num_each in (
+        ("cifar10/train", ["ship", "cat"], 40),
+        ("cifar10/test", ["ship", "cat"], 20),
+        ("texture-shape-96/cue_conflict", ["bear", "cat", "boat"], 30),
+        ("texture-shape-96/edges", ["bear", "cat", "boat"], 2),
+    ):
+        path = tmp_path / "root" / f"{file}.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        labels = np.repeat(np.arange(len(names)), num_each)
+        images = draw.integers(0, 255, (len(labels), 8, 8, 3), dtype=np.uint8)
+        np.savez(path, images=images, labels=labels, class_names=np.array(names))
+    measures = {"metrics": ["linear probe"], "elsewhere": True, "transfer": ["stylised"]}
+    settings = {**SHORT, "batch_size": 32}
+    small = {**SMALL, "data": "cifar10", "queries_per_class": 20, "image_size": 8, "settings": settings}
+    claim = {**TOY["claims"][0], "figure": "representation on stylised: linear probe"}
+    study = study_of(tmp_path, measures=measures, columns={}, claims=[claim], small=small)
+    result = run_study(study, StudyPlan(tmp_path / "out", root=str(tmp_path / "root")), QUIET)
+    assert result is not None
+    styled = np.load(tmp_path / "out/data/cifar10-8px/stylised.npz")
+    assert sorted(styled["labels"].tolist()) == [0] * 30 + [1] * 30  # boats are ships, and bears are left out
+    for cell in result.cells:
+        assert {name.partition(": ")[0] for name in cell.figures} >= {"representation", "representation on stylised"}
+        # A fifth of the 60 pictures are queries; the probe of the study's own pictures is asked about all.
+        for figure, num_queries in ((" on stylised: linear probe", 12), (": linear probe on stylised", 60)):
+            share = cell.figures[f"representation{figure}"]
+            assert share == pytest.approx(round(share * num_queries) / num_queries)
 
 
 @pytest.mark.thorough
