@@ -54,6 +54,7 @@ ITEMS: Mapping[str, PaperItem] = {
         "cifar10 cifar100",
         8,
         "200-NN accuracy of two backbones, and the drop",
+        drops="differences of two printed cells",
     ),
     "mio-fig2": item("cifar10", 2, "Ritz values"),
     "mio-fig3": item("cifar10", 3, "spectrum of the Hessian"),
@@ -74,6 +75,7 @@ ITEMS: Mapping[str, PaperItem] = {
         "imagenet100",
         2,
         "probe, retrieval and transfer with all, a random half, and EA halves with and without ReLU",
+        transfer="stylised ImageNet-100 is not at hand",
     ),
     "ncl-table2": item("imagenet100", 2, "SEPIN@1, 10, 100 and all"),
     "ncl-table3": item(
@@ -87,6 +89,7 @@ ITEMS: Mapping[str, PaperItem] = {
         "cifar10 cifar100",
         2,
         "probe and fine-tuning of projector outputs",
+        fine_tuning="that of Table 3 trains the same encoders on",
     ),
     "ncl-fig1": item("cifar10", 2, "pictures and activations by dimension"),
     "ncl-fig3": item("cifar10", 2, "consistency, sparsity, correlation"),
