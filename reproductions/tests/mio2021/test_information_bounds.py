@@ -92,6 +92,7 @@ def test_version_1_expands_as_equation_11_and_not_as_equation_3_prints(seed: int
     mean_score = similarity.diagonal(n).mean() / tau
     assert abs(as_printed - with_minus - mean_score) < 1e-9  # ln(1 + e^s) = s + ln(1 + e^-s)
     assert abs(as_printed - with_minus) > 1e-6
+    assert with_minus > oracle.batch(similarity, tau, 2)  # by the repulsion of positives
 
 
 @pytest.mark.parametrize("n", [2, 3, 7, 128])
