@@ -54,7 +54,6 @@ ITEMS: Mapping[str, PaperItem] = {
         "cifar10 cifar100",
         8,
         "200-NN accuracy of two backbones, and the drop",
-        drops="differences of two printed cells",
     ),
     "mio-fig2": item("cifar10", 2, "Ritz values"),
     "mio-fig3": item("cifar10", 3, "spectrum of the Hessian"),
