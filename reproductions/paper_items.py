@@ -88,7 +88,6 @@ ITEMS: Mapping[str, PaperItem] = {
         "cifar10 cifar100",
         2,
         "probe and fine-tuning of projector outputs",
-        fine_tuning="that of Table 3 trains the same encoders on",
     ),
     "ncl-fig1": item("cifar10", 2, "pictures and activations by dimension"),
     "ncl-fig3": item("cifar10", 2, "consistency, sparsity, correlation"),
