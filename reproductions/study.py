@@ -108,8 +108,6 @@ class Measures(Settings):
         curves: by layer, names of ``study_measures.CURVES``.
         evaluate: more settings of ``evaluate``.
         elsewhere: whether queries in another style are classified, too, where the set has them.
-        transfer: styles on whose pictures the probes are fitted anew, a fifth held out; their figures are called
-            ``LAYER on STYLE: METRIC``.
         curvature: settings of ``hessian_spectra``; none measures no curvature.
         fine_tune: settings of training on from the arm with labels; none does not.
         fine_tune_projector: whether the classifier stands on the projector's output.
@@ -124,7 +122,6 @@ class Measures(Settings):
     curves: dict[str, Annotated[tuple[str, ...], Listed]] = Field(default_factory=dict)
     evaluate: dict[str, Any] = Field(default_factory=dict)
     elsewhere: bool = False
-    transfer: Texts = ()
     curvature: dict[str, Any] = Field(default_factory=dict)
     fine_tune: dict[str, Any] = Field(default_factory=dict)
     fine_tune_projector: bool = False

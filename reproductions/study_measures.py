@@ -125,13 +125,7 @@ def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> d
     if names := tuple(name for name in measures.metrics if name in (*EVALUATED, *PROBES)):
         test = {} if data.test is None else {"data": data.train, "test_data": data.test, **data.look}
         asked = {**measures.evaluate, "metrics": names, "layers": measures.layers}
-        asked |= {"out": str(folder / "evaluation.json")}
-        for style in [style for style in measures.transfer if style in data.elsewhere]:
-            rows = evaluate(run, data=data.elsewhere[style], **asked, quiet=True).rows
-            known = {f"{row.features} on {style}: {row.protocol}": row.figure for row in rows}
-            figures |= {name: float(figure) for name, figure in known.items() if figure is not None}
-        if measures.elsewhere:
-            asked["ood"] = tuple(data.elsewhere.values())
+        asked |= {"out": str(folder / "evaluation.json"), "ood": tuple(data.elsewhere.values())}
         for epoch, checkpoint in [(None, None), *_checkpoints(run, measures.epochs)]:
             with patch.dict(EVALUATED, PROBES):
                 rows = evaluate(run, **test, **asked, checkpoint=checkpoint, quiet=True).rows
@@ -219,8 +213,10 @@ def _fine_tuned(run: Run, data: StudyData, measures: Measures, folder: Path) -> 
     """Accuracy of the classifier of an encoder that was trained on with labels."""
     part = {"data": data.train, "source": dict(data.source), "test_data": data.test}
     settings = {"seed": run.folder.read_status().seed, **measures.fine_tune}
-    known = load_encoder(run.folder)
-    subject = nn.Sequential(known.backbone, known.projector) if measures.fine_tune_projector else run
+    subject: Run | nn.Module = run
+    if measures.fine_tune_projector:
+        known = load_encoder(run.folder)
+        subject = nn.Sequential(known.backbone, known.projector)
     tuned = fine_tune(subject, **part, **settings, out=str(folder / "fine-tuned"), overwrite=True, quiet=True)
     return tuned.evaluation.accuracy("embedding", "classifier")
 

@@ -186,7 +186,7 @@ def _planned(study: Study, asked: StudyPlan, reporter: Reporter) -> StudyRun:
             check_second_derivative(build_loss(checked.loss.name, {}, checked.loss.options))
     names = sorted({study.data_of(arm, asked.scale) for arm in study.arms})
     data = {name: prepare(name, scale.part_of(name), asked.root, asked.out) for name in names}
-    if study.measures.elsewhere or study.measures.transfer:
+    if study.measures.elsewhere:
         for name, own in data.items():
             found = queries_elsewhere(name, own, scale.part_of(name).image_size, asked.root, asked.out)
             data[name] = replace(own, elsewhere=found)
