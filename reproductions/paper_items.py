@@ -74,7 +74,6 @@ ITEMS: Mapping[str, PaperItem] = {
         "imagenet100",
         2,
         "probe, retrieval and transfer with all, a random half, and EA halves with and without ReLU",
-        transfer="stylised ImageNet-100 is not at hand",
     ),
     "ncl-table2": item("imagenet100", 2, "SEPIN@1, 10, 100 and all"),
     "ncl-table3": item(

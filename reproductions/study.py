@@ -108,6 +108,7 @@ class Measures(Settings):
         curves: by layer, names of ``study_measures.CURVES``.
         evaluate: more settings of ``evaluate``.
         elsewhere: whether queries in another style are classified, too, where the set has them.
+        transfer: styles on whose pictures probes are fitted and asked; their figures are ``LAYER on STYLE: METRIC``.
         curvature: settings of ``hessian_spectra``; none measures no curvature.
         fine_tune: settings of training on from the arm with labels; none does not.
         fine_tune_projector: whether the classifier stands on the projector's output.
@@ -122,6 +123,7 @@ class Measures(Settings):
     curves: dict[str, Annotated[tuple[str, ...], Listed]] = Field(default_factory=dict)
     evaluate: dict[str, Any] = Field(default_factory=dict)
     elsewhere: bool = False
+    transfer: Texts = ()
     curvature: dict[str, Any] = Field(default_factory=dict)
     fine_tune: dict[str, Any] = Field(default_factory=dict)
     fine_tune_projector: bool = False

@@ -24,6 +24,9 @@ from reproductions.study import PartPlan
 
 QUIET = Reporter(quiet=True)
 HOLDOUT = 0.2  # of sets without a test split
+NUM_FOLDS = 5  # of pictures in another style that are one file
+SPLITS = ("train", "test")
+STYLISED = "stylised"
 ENDINGS = (".npz", "", ".tar")  # of a split's file or folder
 
 
@@ -38,6 +41,7 @@ class StudySet:
         test: names that the split of queries may have; none where a share is held out.
         published: folders of ROOT that the named set is read from, as its authors publish it.
         elsewhere: by name, pictures of its classes in another style, a file or folder of ROOT.
+        styled: by the same name, those to fit probes to; none where queries are split by shape.
     """
 
     folders: tuple[str, ...] = ()
@@ -46,6 +50,7 @@ class StudySet:
     test: tuple[str, ...] = ("test",)
     published: tuple[str, ...] = ()
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    styled: Mapping[str, str] = field(default_factory=dict)
 
 
 RENDERED = "dsprites-rendered"  # drawn by ``ncl2024.sprites``
@@ -57,7 +62,7 @@ SETS: Mapping[str, StudySet] = {
         ("cifar10", "cifar10-pack"),
         "cifar10",
         published=CATALOGUE["cifar10"].files,
-        elsewhere={"stylised": "texture-shape-96/cue_conflict.npz", "sketch": "texture-shape-96/edges.npz"},
+        elsewhere={STYLISED: "texture-shape-96/cue_conflict.npz", "sketch": "texture-shape-96/edges.npz"},
     ),
     "cifar100": StudySet(("cifar100",), "cifar100"),
     "stl10": StudySet(("stl10",), "stl10"),
@@ -66,7 +71,8 @@ SETS: Mapping[str, StudySet] = {
     "imagenet100": StudySet(
         ("imagenet100", "imagenet-100"),
         test=("val", "test"),
-        elsewhere={"stylised": "imagenet100-stylised", "sketch": "imagenet100-sketch"},
+        elsewhere={STYLISED: "imagenet100-stylised", "sketch": "imagenet100-sketch"},
+        styled={STYLISED: "imagenet100-stylised-train"},
     ),
     "imagenet": StudySet(("imagenet", "imagenet-1k"), test=("val", "test")),
 }
@@ -96,6 +102,7 @@ class StudyData:
         look: settings with which ``evaluate`` opens ``test``.
         words: what it is, for people.
         elsewhere: by name, paths of queries in another style, of some of the classes.
+        transfer: by name, pairs of paths of pictures to fit probes to and of queries.
     """
 
     train: str
@@ -104,6 +111,7 @@ class StudyData:
     look: Mapping[str, Any] = field(default_factory=dict)
     words: str = ""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    transfer: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
 
 def prepare(name: str, plan: PartPlan, root: str | None, out: Path) -> StudyData:
@@ -126,7 +134,7 @@ def prepare(name: str, plan: PartPlan, root: str | None, out: Path) -> StudyData
         raise UsageError(f"{name} is needed; name the folder that holds it: --data ROOT")
     if not known.test:
         return _without_test(name, plan, root, out)
-    splits = {split: _place(name, split, root) for split in ("train", "test")}
+    splits = {split: _place(name, split, root) for split in SPLITS}
     if plan.per_class is None and plan.queries_per_class is None and plan.image_size is None:
         (train, source), (test, look) = splits["train"], splits["test"]
         return StudyData(train, {**source, "holdout": 0.0}, test, look, f"all of {name}")
@@ -168,8 +176,50 @@ def queries_elsewhere(name: str, data: StudyData, side: int | None, root: str | 
         labels = numbers[source.labels]
         positions = (labels >= 0).nonzero()[:, 0]
         images = source.store.fetch(positions.tolist()).permute(0, 2, 3, 1).contiguous().numpy()
-        _write_arrays(path, {"images": images, "labels": labels[positions].numpy()})
+        arrays = {"images": images, "labels": labels[positions].numpy()}
+        if kind == STYLISED:
+            arrays["shapes"] = _shapes(origin)[positions.numpy()]
+        _write_arrays(path, arrays)
     return found
+
+
+def transfer_pairs(name: str, style: str, queries: str, root: str | None) -> list[tuple[str, str]]:
+    """Pictures in a style to fit probes to, and queries in it: as published, or folds of which none shares a shape.
+
+    Args:
+        name: of ``SETS``.
+        style: of its ``elsewhere``.
+        queries: what ``queries_elsewhere`` found.
+        root: folder with the sets.
+
+    Raises:
+        DataError: the pictures to fit to are not there.
+    """
+    if style in SETS[name].styled:
+        place = Path(os.path.expanduser(root or ".")) / SETS[name].styled[style]
+        if not place.exists():
+            raise DataError(f"{place} is missing: pictures of {name} to fit probes to ({style}), in folders by class")
+        return [(str(place), queries)]
+    pairs = [[Path(queries).with_name(f"{style}-{split}-{fold}.npz") for split in SPLITS] for fold in range(NUM_FOLDS)]
+    with np.load(queries) as known:
+        arrays = {each: known[each] for each in ("images", "labels", "shapes")}
+    for fold, paths in enumerate(pairs):
+        is_query = arrays["shapes"] % NUM_FOLDS == fold
+        for path, mask in zip(paths, (~is_query, is_query), strict=True):
+            _write_arrays(path, {each: array[mask] for each, array in arrays.items()})
+    return [(str(train), str(test)) for train, test in pairs]
+
+
+def _shapes(origin: Path) -> np.ndarray:
+    """Which of its class's shapes each cue-conflict picture shows, in any of several textures.
+
+    The pictures of a class come shape by shape, each with rising numbers of textures, so a shape ends where they fall.
+    """
+    known = read_npz(origin, ("labels", "texture_labels"))
+    labels, textures = known["labels"], known["texture_labels"]
+    is_first = np.append(True, labels[1:] != labels[:-1])
+    shapes = np.cumsum(is_first | np.append(True, textures[1:] <= textures[:-1]))
+    return shapes - np.maximum.accumulate(np.where(is_first, shapes, 0))
 
 
 def _without_test(name: str, plan: PartPlan, root: str | None, out: Path) -> StudyData:

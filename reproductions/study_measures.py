@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -126,6 +127,12 @@ def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> d
         test = {} if data.test is None else {"data": data.train, "test_data": data.test, **data.look}
         asked = {**measures.evaluate, "metrics": names, "layers": measures.layers}
         asked |= {"out": str(folder / "evaluation.json"), "ood": tuple(data.elsewhere.values())}
+        for style, pairs in data.transfer.items():
+            alone = {**asked, "metrics": ("linear probe",), "layers": measures.layers[:1]}
+            folds = [evaluate(run, data=own, test_data=other, **alone, quiet=True).rows for own, other in pairs]
+            for rows in zip(*folds, strict=True):
+                name, values = f"{rows[0].features} on {style}: {rows[0].protocol}", [row.figure for row in rows]
+                figures[name] = float(np.mean(values))
         for epoch, checkpoint in [(None, None), *_checkpoints(run, measures.epochs)]:
             with patch.dict(EVALUATED, PROBES):
                 rows = evaluate(run, **test, **asked, checkpoint=checkpoint, quiet=True).rows

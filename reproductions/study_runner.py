@@ -32,7 +32,7 @@ from counterpoint.runs.recipes import with_recipe
 from counterpoint.runs.training import train
 from reproductions.code_state import code_state, processor
 from reproductions.study import Arm, Scale, Study, short_hash
-from reproductions.study_data import StudyData, prepare, queries_elsewhere
+from reproductions.study_data import StudyData, prepare, queries_elsewhere, transfer_pairs
 from reproductions.study_measures import check_measures, measure
 from reproductions.study_pictures import pictures_file, write_pictures
 from reproductions.study_result import (
@@ -186,10 +186,12 @@ def _planned(study: Study, asked: StudyPlan, reporter: Reporter) -> StudyRun:
             check_second_derivative(build_loss(checked.loss.name, {}, checked.loss.options))
     names = sorted({study.data_of(arm, asked.scale) for arm in study.arms})
     data = {name: prepare(name, scale.part_of(name), asked.root, asked.out) for name in names}
-    if study.measures.elsewhere:
+    styles, is_elsewhere = study.measures.transfer, study.measures.elsewhere
+    if styles or is_elsewhere:
         for name, own in data.items():
             found = queries_elsewhere(name, own, scale.part_of(name).image_size, asked.root, asked.out)
-            data[name] = replace(own, elsewhere=found)
+            pairs = {style: transfer_pairs(name, style, found[style], asked.root) for style in styles}
+            data[name] = replace(own, elsewhere=found if is_elsewhere else {}, transfer=pairs)
     cells = []
     for seed in range(
         asked.first_seed, asked.first_seed + num_seeds

@@ -34,6 +34,7 @@ from reproductions.study_views import as_reproduction, as_text
 QUIET = Reporter(quiet=True)
 SHORT: dict[str, Any] = {"encoder": "convnet", "epochs": 1, "batch_size": 64}
 SMALL: dict[str, Any] = {"data": "digits", "per_class": 20, "seeds": 2, "settings": SHORT}
+NCL_OVER_CL = {"first": "ncl", "second": "cl"}
 TOY: dict[str, Any] = {
     "name": "toy-table1",
     "paper": "ncl2024",
@@ -45,13 +46,7 @@ TOY: dict[str, Any] = {
     ],
     "columns": {"kNN": "representation: knn", "consistency": "embedding: class_consistency"},
     "claims": [
-        {
-            "says": "NCL is more consistent",
-            "source": "Fig. 0",
-            "first": "ncl",
-            "second": "cl",
-            "figure": "embedding: class_consistency",
-        }
+        {**NCL_OVER_CL, "says": "NCL is more consistent", "source": "Fig. 0", "figure": "embedding: class_consistency"}
     ],
     "measures": {
         "metrics": ["knn"],
@@ -105,12 +100,13 @@ PART = PartPlan(per_class=4, queries_per_class=2)
 
 
 def write_set(folder: Path, split: str, counts: tuple[int, ...], names: tuple[str, ...] = ("airplane", "bird")) -> None:
-    """Pictures of a made set, so many of each class; without names they have no labels."""
+    """Pictures of a made set, so many of each class, three textures of a shape; without names they have no labels."""
     folder.mkdir(parents=True, exist_ok=True)
     labels = np.repeat(np.arange(len(counts)), counts)
     images = np.random.default_rng(0).integers(0, 255, (len(labels), 16, 16, 3), dtype=np.uint8)
     arrays = {"images": images, "labels": np.array(names)[labels]} if names else {"images": images}
-    np.savez(folder / f"{split}.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    textures = np.arange(len(labels)) % 3
+    np.savez(folder / f"{split}.npz", **arrays, texture_labels=textures)  # pyright: ignore[reportArgumentType]
 
 
 def plain(path: Path) -> dict[str, Any]:
@@ -233,24 +229,27 @@ def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_pictures_in_another_style_have_the_class_numbers_of_the_set(tmp_path: Path) -> None:
+def test_pictures_in_another_style_have_the_class_numbers_of_the_set_and_probes_of_their_own(tmp_path: Path) -> None:
     root, numbers = tmp_path / "root", {"train": 40, "test": 20, "cue_conflict": 30, "edges": 2}
     for split in ("train", "test"):
         write_set(root / "cifar10", split, (numbers[split],) * 2, ("ship", "cat"))
     for split in ("cue_conflict", "edges"):
         write_set(root / "texture-shape-96", split, (numbers[split],) * 3, ("bear", "cat", "boat"))
-    measures = {"metrics": ["linear probe"], "elsewhere": True}
-    settings = {**SHORT, "batch_size": 32}
-    small = {**SMALL, "data": "cifar10", "queries_per_class": 20, "image_size": 8, "settings": settings}
-    claim = {**TOY["claims"][0], "figure": "representation: linear probe on stylised"}
-    study = study_of(tmp_path, measures=measures, columns={}, claims=[claim], small=small)
+    measures = {"metrics": ["linear probe"], "elsewhere": True, "transfer": ["stylised"]}
+    small = {"data": "cifar10", "queries_per_class": 20, "image_size": 8, "settings": {**SHORT, "batch_size": 32}}
+    claim = {**TOY["claims"][0], "figure": "representation on stylised: linear probe"}
+    study = study_of(tmp_path, measures=measures, columns={}, claims=[claim], small={**SMALL, **small})
     result = finished(study, tmp_path / "out", root=str(root))
     styled = np.load(tmp_path / "out/data/cifar10-8px/stylised.npz")
     assert styled["labels"].tolist() == [0] * 30 + [1] * 30  # cats, then boats, which are ships; no bears
-    for share in result.of_arm("cl", "representation: linear probe on stylised"):
-        assert share == pytest.approx(
-            round(share * 60) / 60
-        )  # the probe of the study's own pictures is asked about all
+    for fold in range(5):
+        parts = (tmp_path / f"out/data/cifar10-8px/stylised-{split}-{fold}.npz" for split in ("train", "test"))
+        train, test = map(np.load, parts)
+        assert (len(train["labels"]), np.bincount(test["labels"]).tolist()) == (48, [6, 6])
+        assert not np.isin(train["shapes"], test["shapes"]).any()
+    for protocol in (" on stylised: linear probe", ": linear probe on stylised"):  # each asks about all 60, once
+        for share in result.of_arm("cl", f"representation{protocol}"):
+            assert share == pytest.approx(round(share * 60) / 60)
 
 
 @pytest.mark.thorough
