@@ -95,7 +95,7 @@ ITEMS: Mapping[str, PaperItem] = {
     "ncl-fig6": item("", 0, "expected activation and eigenvalues"),
     "ncl-fig7": item("cifar10", 2, "activated dimensions of each sample"),
     "ncl-fig8": item("cifar100", 2, "pictures by dimension"),
-    "ncl-fig9": item("imagenet100", 2, "pictures by dimension", imagenet100="Fig. 8 stands for it"),
+    "ncl-fig9": item("imagenet100", 2, "pictures by dimension"),
     "ncl-fig10": item("imagenet100", 2, "retrieval by number of features"),
     "imbalanced-fig1": item("", 0, "points in the plane, class means"),
     "imbalanced-fig2": item("", 0, "points in the plane, class means"),
