@@ -176,38 +176,45 @@ def queries_elsewhere(name: str, data: StudyData, side: int | None, root: str | 
         labels = numbers[source.labels]
         positions = (labels >= 0).nonzero()[:, 0]
         images = source.store.fetch(positions.tolist()).permute(0, 2, 3, 1).contiguous().numpy()
-        arrays = {"images": images, "labels": labels[positions].numpy()}
-        if kind == STYLISED:
-            arrays["shapes"] = _shapes(origin)[positions.numpy()]
-        _write_arrays(path, arrays)
+        _write_arrays(path, {"images": images, "labels": labels[positions].numpy()})
     return found
 
 
-def transfer_pairs(name: str, style: str, queries: str, root: str | None) -> list[tuple[str, str]]:
+def transfer_pairs(name: str, style: str, side: int | None, root: str | None, out: Path) -> list[tuple[str, str]]:
     """Pictures in a style to fit probes to, and queries in it: as published, or folds of which none shares a shape.
+
+    Probes are fitted anew, so that all classes of the pictures count, those that the set has and others.
 
     Args:
         name: of ``SETS``.
         style: of its ``elsewhere``.
-        queries: what ``queries_elsewhere`` found.
+        side: pixels of the part; None for the whole set.
         root: folder with the sets.
+        out: where folds are kept.
 
     Raises:
-        DataError: the pictures to fit to are not there.
+        DataError: pictures are not there.
     """
-    if style in SETS[name].styled:
-        place = Path(os.path.expanduser(root or ".")) / SETS[name].styled[style]
+    known, folder = SETS[name], Path(os.path.expanduser(root or "."))
+    places = [folder / place for place in (known.styled.get(style, ""), known.elsewhere[style]) if place]
+    for place in places:
         if not place.exists():
-            raise DataError(f"{place} is missing: pictures of {name} to fit probes to ({style}), in folders by class")
-        return [(str(place), queries)]
-    pairs = [[Path(queries).with_name(f"{style}-{split}-{fold}.npz") for split in SPLITS] for fold in range(NUM_FOLDS)]
-    with np.load(queries) as known:
-        arrays = {each: known[each] for each in ("images", "labels", "shapes")}
-    for fold, paths in enumerate(pairs):
+            raise DataError(f"{place} is missing: pictures of {name} in another style ({style}), for probes")
+    if len(places) == len(SPLITS):
+        return [(str(places[0]), str(places[1]))]
+    asked = {} if side is None else {"image_size": side}
+    source = open_source(str(places[0]), build(SourceSettings, asked, "source"), progress=QUIET.bar)
+    assert source.labels is not None
+    images = source.store.fetch(list(range(len(source)))).permute(0, 2, 3, 1).contiguous().numpy()
+    arrays = {"images": images, "labels": source.labels.numpy(), "shapes": _shapes(places[0])}
+    pairs = []
+    for fold in range(NUM_FOLDS):
         is_query = arrays["shapes"] % NUM_FOLDS == fold
+        paths = [out / "data" / f"{name}-{side}px" / f"{style}-{split}-{fold}.npz" for split in SPLITS]
         for path, mask in zip(paths, (~is_query, is_query), strict=True):
             _write_arrays(path, {each: array[mask] for each, array in arrays.items()})
-    return [(str(train), str(test)) for train, test in pairs]
+        pairs.append((str(paths[0]), str(paths[1])))
+    return pairs
 
 
 def _shapes(origin: Path) -> np.ndarray:

@@ -186,12 +186,11 @@ def _planned(study: Study, asked: StudyPlan, reporter: Reporter) -> StudyRun:
             check_second_derivative(build_loss(checked.loss.name, {}, checked.loss.options))
     names = sorted({study.data_of(arm, asked.scale) for arm in study.arms})
     data = {name: prepare(name, scale.part_of(name), asked.root, asked.out) for name in names}
-    styles, is_elsewhere = study.measures.transfer, study.measures.elsewhere
-    if styles or is_elsewhere:
-        for name, own in data.items():
-            found = queries_elsewhere(name, own, scale.part_of(name).image_size, asked.root, asked.out)
-            pairs = {style: transfer_pairs(name, style, found[style], asked.root) for style in styles}
-            data[name] = replace(own, elsewhere=found if is_elsewhere else {}, transfer=pairs)
+    for name, own in data.items():
+        side = scale.part_of(name).image_size
+        found = queries_elsewhere(name, own, side, asked.root, asked.out) if study.measures.elsewhere else {}
+        pairs = {each: transfer_pairs(name, each, side, asked.root, asked.out) for each in study.measures.transfer}
+        data[name] = replace(own, elsewhere=found, transfer=pairs)
     cells = []
     for seed in range(
         asked.first_seed, asked.first_seed + num_seeds
