@@ -17,7 +17,7 @@ from counterpoint.diagnostics.checks import (
     quality_checks,
     value_checks,
 )
-from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, is_refusal
+from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     VIEWS,
@@ -127,8 +127,9 @@ class Findings(Record, Printed):
     @property
     def verdict(self) -> str:
         """The answer: whether there is a fault, and whether the features are good."""
-        if refused := [finding for finding in self.findings if is_refusal(finding)]:
-            return f"{refused[0].title}."
+        for finding in self.findings:
+            if finding.name == "little-evidence" and (finding.measured or 0) < FEWEST_SAMPLES:
+                return f"{finding.title}."  # nothing can be judged
         # Called healthy only where the features were measured to be better than what training did not make.
         is_gain = any(finding.level == "good" for finding in self.findings if finding.name == GAIN)
         fine = "Healthy" if is_gain else "No fault found"

@@ -6,22 +6,17 @@ positive is among them.
 
 # N samples of a batch, A anchors, M keys (A = M = 2N: first view before second), D features
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy.stats import t as student
 from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.numerics import row_entropy, unit_rows
-from counterpoint.diagnostics.evidence import Interval
 from counterpoint.diagnostics.pair_record import PairRecord
 
 HARDEST = 0.01  # of the negatives, at least one
-CONFIDENCE = 0.95
 MOST_COMPARED = 2048  # samples of which all pairs are looked at
 COPY = 0.03  # of the median distance of two views: nearer samples are near-copies
 ALIKE = 0.3  # of the median distance of two samples as they came: what is farther is not a copy, however it is encoded
@@ -54,20 +49,6 @@ class PairBatch:
             return (self.z0_ND, self.z1_ND)
         own_N = -1 - torch.arange(len(self.labels_N))
         return (self.z0_ND, self.z1_ND, torch.where(self.labels_N < 0, own_N, self.labels_N))
-
-
-def over_batches(values: Sequence[float | None]) -> Interval | None:
-    """Mean of figures of batches with its 95 % interval (Student's t); those that do not exist are left out.
-
-    >>> over_batches([2.0]), over_batches([None])
-    (Interval(value=2.0, low=None, high=None), None)
-    """
-    known = torch.tensor([value for value in values if value is not None and math.isfinite(value)], dtype=torch.float64)
-    if len(known) < 2:
-        return Interval(float(known[0])) if len(known) else None
-    mean, error = float(known.mean()), float(known.std()) / math.sqrt(len(known))
-    reach = float(student.ppf(0.5 + CONFIDENCE / 2, len(known) - 1)) * error
-    return Interval(mean, mean - reach, mean + reach)
 
 
 def drawn_batches(num_samples: int, batch_size: int, *, at_most: int, generator: torch.Generator) -> list[Tensor]:

@@ -121,7 +121,6 @@ class PairLoss(ContrastiveLoss):
             ``torch.exp`` is computed in the log domain.
         pairing: anchors, negatives and normalisation.
         reduction: ``mean`` or ``sum`` over anchors.
-        card: what ``explain`` says.
 
     Raises:
         TypeError: phi or psi is not a function.
@@ -142,14 +141,13 @@ class PairLoss(ContrastiveLoss):
         *,
         pairing: Pairing | None = None,
         reduction: Reduction = "mean",
-        card: LossCard | None = None,
     ) -> None:
         super().__init__()
         check_choice(reduction, "reduction", REDUCTIONS)
         self.phi, self.psi = user_phi(phi), user_psi(psi)
         self.pairing = pairing or Pairing()
         self.reduction: Reduction = reduction
-        self.card = card or LossCard(
+        self.card = LossCard(
             name="PairLoss",
             phi=self.phi.formula,
             psi=self.psi.formula,

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from counterpoint.core.checks import check_weight
 from counterpoint.core.dist import gather_rows
 from counterpoint.core.numerics import unit_rows
-from counterpoint.kernels.contract import EXPONENTIAL, PairScores, ScoreTerms, softplus
+from counterpoint.kernels.contract import EXPONENTIAL, PairScores, ScoreTerms
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.noncontrastive import Regression
+from counterpoint.losses.pairs import LogPlus
 from counterpoint.methods.encoding import Chunks, EncoderMethod, Head, MomentumCopy, at_least_two, encode, to_embedding
 
 
@@ -98,11 +99,7 @@ class QueueContrast(Loss):
         # A copy: the queue moves on before the backward pass.
         queue_KD = self.queue_KD.to(query_ND.dtype, copy=True)
         log_sum_N = reduce(PairScores(ScoreTerms(query_ND, queue_KD, scale, minus_own_N)), EXPONENTIAL).rows_N
-        if self.epsilon == 0:
-            return log_sum_N.mean()
-        # log(epsilon + e^r) = log epsilon + softplus(r - log epsilon).
-        level = math.log(self.epsilon)
-        return level + softplus(log_sum_N - level).mean()
+        return LogPlus(self.epsilon).of_log_sum(log_sum_N).mean()
 
     @torch.no_grad()
     def enqueue(self, keys_ND: Tensor) -> None:

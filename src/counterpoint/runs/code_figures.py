@@ -14,7 +14,8 @@ from torch import Tensor
 
 from counterpoint.core.arrow_files import GROUP_ROWS, PARQUET_SUFFIX
 from counterpoint.core.files import check_new_file, write_atomically
-from counterpoint.core.paired_shares import Difference, compare_hits
+from counterpoint.core.paired_shares import Difference
+from counterpoint.core.run_records import EvaluationRow
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.core.torch_state import own_draws
@@ -23,6 +24,7 @@ from counterpoint.data.order import Split
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.knn import Vote, knn_predict
+from counterpoint.evaluation.metric_types import accuracy, row_of
 from counterpoint.nn.heads import SparseCode, keep_largest
 
 ROWS = 4096  # coded at once
@@ -131,20 +133,18 @@ def code_figures(
     centred_ND = x_ND - mean_D
     asked_QD = centred_ND[held_out]
     figures = [
-        CodeFigures(
-            DENSE, None, VALUE_BYTES * x_ND.shape[1], 1.0, None, votes.share(votes.hits(centred_ND.__getitem__))
-        )
+        CodeFigures(DENSE, None, VALUE_BYTES * x_ND.shape[1], 1.0, None, votes.row(centred_ND.__getitem__).accuracy)
     ]
     others = _Others(centred_ND, split.train, seed)
     for k in sizes:
         rows = sparse_rows(code, x_ND, k)
         silent = 1 - len(np.unique(rows.indices)) / len(code.shift_H)
-        own_hits = votes.hits(lambda part, rows=rows: torch.from_numpy(rows[part.numpy()].toarray()))
+        own_votes = votes.row(lambda part, rows=rows: torch.from_numpy(rows[part.numpy()].toarray()))
         own_share = _explained(asked_QD, _rebuilt(code, rows[held_out.numpy()]) - mean_D)
-        own = CodeFigures(CODE, k, ENTRY_BYTES * k, own_share, silent, votes.share(own_hits))
+        own = CodeFigures(CODE, k, ENTRY_BYTES * k, own_share, silent, own_votes.accuracy)
         figures.append(own)
         for name, other_ND, rebuilt in others.of(k, held_out, len(code.shift_H)):
-            hits, wide = votes.hits(other_ND.__getitem__), VALUE_BYTES * min(2 * k, x_ND.shape[1])
+            row, wide = votes.row(other_ND.__getitem__), VALUE_BYTES * min(2 * k, x_ND.shape[1])
             figures.append(
                 CodeFigures(
                     name,
@@ -152,8 +152,8 @@ def code_figures(
                     VALUE_BYTES if name == "k-means" else wide,
                     _explained(asked_QD, rebuilt),
                     1 - float((other_ND > 0).any(dim=0).float().mean()) if name == "k-means" else None,
-                    votes.share(hits),
-                    votes.behind(hits, own_hits),
+                    row.accuracy,
+                    row.minus(own_votes),
                 )
             )
     return tuple(figures)
@@ -221,17 +221,10 @@ class _Votes:
         bank, queries = (part[labels_N[part] >= 0] for part in (split.train, split.held_out))
         self.bank, self.queries = evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)
 
-    def hits(self, features: Callable[[Tensor], Tensor]) -> int | None:
-        """Bits of the queries that are right, by the features of rows; None without labels or held-out samples."""
+    def row(self, features: Callable[[Tensor], Tensor]) -> EvaluationRow:
+        """The share of the queries that are right, by features of rows; empty without labels or held-out samples."""
         if len(self.queries) < 2 or len(self.labels_N[self.bank].unique()) < 2:
-            return None
+            return EvaluationRow()
         vote = Vote(min(20, len(self.bank)))
         told = knn_predict(features(self.bank), self.labels_N[self.bank], features(self.queries), vote)
-        is_right = (told == self.labels_N[self.queries]).tolist()
-        return int("".join("01"[right] for right in is_right), 2)
-
-    def share(self, hits: int | None) -> float | None:
-        return None if hits is None else hits.bit_count() / len(self.queries)
-
-    def behind(self, hits: int | None, own: int | None) -> Difference | None:
-        return None if hits is None or own is None else compare_hits(hits, own, len(self.queries))
+        return row_of("", "knn", accuracy(told, self.labels_N[self.queries], {}))

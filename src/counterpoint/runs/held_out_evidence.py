@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.numerics import unit_rows
-from counterpoint.diagnostics.class_geometry import Z_95
+from counterpoint.core.paired_shares import Z_95
+from counterpoint.diagnostics.alignment import view_cosines
 from counterpoint.diagnostics.evidence import EMBEDDING, HELD_OUT, RAW_INPUT, TRAINING, HeldOutRecord, ToldApart
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.sample_shift import matched_parts, picture_moments, told_apart
@@ -92,9 +92,7 @@ def _gap(training: Pair | None, held_out: Pair | None) -> dict[str, float]:
     """Difference of the mean cosines of two views with its interval, as fields of the record."""
     if training is None or held_out is None:
         return {}
-    cosines = [
-        (unit_rows(first.double()) * unit_rows(second.double())).sum(dim=1) for first, second in (training, held_out)
-    ]
+    cosines = [view_cosines(*pair) for pair in (training, held_out)]
     gap = float(cosines[0].mean() - cosines[1].mean())
     # welch1947, with enough degrees of freedom that the normal quantile serves.
     error = Z_95 * math.sqrt(sum(float(each.var()) / len(each) for each in cosines))

@@ -2,6 +2,7 @@
 
 # N samples looked at, D features
 
+import math
 from collections.abc import Sequence
 from typing import cast
 
@@ -20,10 +21,10 @@ from counterpoint.diagnostics.pair_attention import (
     batch_attention,
     drawn_batches,
     near_samples,
-    over_batches,
 )
 from counterpoint.diagnostics.pair_record import NearPair, PairRecord
 from counterpoint.engine.checkpoint import checkpoints_by_step, load_checkpoint
+from counterpoint.evaluation.metric_types import t_interval
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import ALL, steps_asked
 from counterpoint.losses.build import shared_settings
@@ -165,7 +166,8 @@ def _figures(found: Sequence[PairRecord]) -> dict[str, float | None]:
     figures = {"num_negatives": found[0].num_negatives}
     names = {"effective_negatives": "effective", "copy_mass": "copy"}  # of figures with an interval
     for name in (*names, "hardest_share", "copy_chance", "class_mass", "class_chance"):
-        mean = over_batches([getattr(each, name) for each in found])
+        known = [value for each in found if (value := getattr(each, name)) is not None and math.isfinite(value)]
+        mean = t_interval(known) if known else None
         figures[name] = None if mean is None else mean.value
         if name in names and mean is not None:
             figures |= {f"{names[name]}_low": mean.low, f"{names[name]}_high": mean.high}

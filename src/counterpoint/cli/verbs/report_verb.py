@@ -1,4 +1,4 @@
-"""Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,
+"""Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, dimensions,
 evaluation, configuration. It evaluates and diagnoses runs first where needed. The file opens from disk, without
 a network, and can be mailed.
 

@@ -268,8 +268,3 @@ def check_evidence(evidence: Evidence) -> Finding | None:
         remedy="diagnose on more samples",
         cannot_tell="everything about figures that so few samples bound",
     )
-
-
-def is_refusal(finding: Finding) -> bool:
-    """Whether a finding says that nothing can be judged."""
-    return finding.name == "little-evidence" and (finding.measured or 0) < FEWEST_SAMPLES

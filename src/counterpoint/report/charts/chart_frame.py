@@ -217,8 +217,8 @@ def text(x: float, y: float, words: str, **attributes: Attribute) -> Markup:
     return element("text", words, x=x, y=y, **attributes)
 
 
-def spread_labels(wanted: Sequence[float], low: float, high: float, gap: float = LINE_HEIGHT) -> list[float]:
-    """Move label positions as little as needed to keep ``gap`` between neighbours, within [low, high].
+def spread_labels(wanted: Sequence[float], low: float, high: float) -> list[float]:
+    """Move label positions as little as needed to keep a line between neighbours, within [low, high].
 
     >>> spread_labels([10.0, 12.0, 60.0], 0.0, 100.0)
     [10.0, 25.0, 60.0]
@@ -227,14 +227,14 @@ def spread_labels(wanted: Sequence[float], low: float, high: float, gap: float =
     """
     order = sorted(range(len(wanted)), key=lambda place: wanted[place])
     positions = list(wanted)
-    # Downwards: no label nearer than ``gap`` to the one above.
+    # Downwards: no label nearer than a line to the one above.
     lowest = low
     for place in order:
         positions[place] = max(positions[place], lowest)
-        lowest = positions[place] + gap
+        lowest = positions[place] + LINE_HEIGHT
     # Upwards from the lower end: where there is no room for all, the upper end gives way.
     highest = high
     for place in reversed(order):
         positions[place] = min(positions[place], highest)
-        highest = positions[place] - gap
+        highest = positions[place] - LINE_HEIGHT
     return positions

@@ -7,15 +7,14 @@ Here are sums over pairs and infinitely many negatives; ``negatives_integral`` h
 
 # C classes; row i belongs to anchors of class i
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import softplus
 from counterpoint.losses.class_level import LogOfSum, Separable
+from counterpoint.losses.pairs import LogPlus
 
 
 @dataclass(frozen=True)
@@ -146,13 +145,9 @@ class LogMeanRows:
         if beta:
             blunt_CC = self._tilted(gram_CC, beta)
             q_CC, level_C = beta * blunt_CC.softmax(1), level_C - blunt_CC.logsumexp(1)
-        value_C, share_C1 = level_C, torch.ones_like(level_C)[:, None]
-        if self.epsilon:
-            offset = math.log(self.epsilon)
-            # Eq. 10 has epsilon 1; softplus does not overflow, nor does it lose a small sum beside that 1
-            value_C = offset + softplus(level_C - offset)
-            # share of the negatives in epsilon + e^l: the derivative of softplus
-            share_C1 = torch.sigmoid(level_C - offset)[:, None]
+        plus = LogPlus(self.epsilon)  # Eq. 10 has epsilon 1
+        # share of the negatives in epsilon + e^l
+        value_C, share_C1 = plus.of_log_sum(level_C), plus.slope_of_log_sum(level_C)[:, None]
         tilt_CC = p_CC - q_CC
         slope_CC = record.factor * record.scale * share_C1 * tilt_CC
         scale_C1 = record.factor * record.scale**2 * share_C1
