@@ -177,6 +177,7 @@ def test_other_methods_have_a_spectrum(settings: dict[str, Any], tmp_path: Path)
     found = spectrum(train(tmp_path / "run", **settings))
     assert found.last.certificates[0].holds
     assert found.settings["weights"] == "weights of the last update"
+    assert not any("held fixed" in each for each in found.remarks)
     if settings.get("method") in ("supervised",) or "loss" in settings:
         assert found.num_parameters > 39  # what the loss learns is part of it
 
@@ -246,6 +247,7 @@ def test_with_targets_held_fixed_it_is_the_hessian_of_the_printed_loss(method: s
     [
         ({"method": "alpha-cl"}, "backpropagate_alpha=True"),
         ({"loss": {"name": "dclw"}}, "backpropagate_weights=True"),
+        ({"method": "visreg"}, "deviations that divide are held fixed"),
         ({"output": {"nonnegative": "relu-gelu"}}, "no gradient"),
     ],
     ids=lambda part: str(part)[:30],
@@ -254,6 +256,13 @@ def test_what_follows_no_gradient_is_refused(settings: dict[str, Any], words: st
     run = train(tmp_path / "run", **settings)
     with pytest.raises(UsageError, match=words):
         spectrum(run)
+
+
+def test_targets_of_a_users_loss_are_held_fixed_and_said_to_be(tmp_path: Path) -> None:
+    loss = cp.losses.Regression()
+    run = train(tmp_path / "run", loss=loss)
+    asked = cp.Run(run.path, encoder=run.encoder, loss=loss)
+    assert "held fixed" in " ".join(spectrum(asked, data=draw(), labels=LABELS).remarks)
 
 
 def test_a_run_on_an_array_needs_that_array(run: cp.Run) -> None:

@@ -87,6 +87,28 @@ def test_a_plain_fault_is_named(features: np.ndarray, expected: list[tuple[str, 
     assert bad(cp.diagnose(features)) == expected
 
 
+def test_a_long_offset_is_no_collapse_where_classes_are_told_apart() -> None:
+    with_classes = draw() + draw(10, seed=1)[CLASSES]
+    for offset, level in ((6, "note"), (100, "warning")):
+        found = cp.diagnose(with_classes + offset, labels=CLASSES)
+        assert bad(found) == [("offset", level)]
+    assert bad(cp.diagnose(draw() + 100, labels=CLASSES))[0] == ("full-collapse", "severe")
+
+
+def test_outliers_do_not_spoil_the_probe() -> None:
+    features = draw() + draw(10, seed=1)[CLASSES]
+    features[[3, 100, 200]] = 1e6
+    assert "probe (100.0%)" in cp.diagnose(features, labels=CLASSES).verdict
+
+
+def test_one_number_accuses_no_label_and_unknown_labels_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    means = np.repeat([0.0, 1.0, -1.0, 2.0, -2.0], 60)
+    for seed in range(6):
+        found = cp.diagnose((means + draw(300, 1, seed)[:, 0])[:, None], labels=np.repeat(np.arange(5) - 1, 60))
+        assert "label-noise" not in dict(bad(found))
+    assert "60 samples without a label take no part" in capsys.readouterr().err
+
+
 def test_five_samples_get_no_verdict() -> None:
     assert cp.diagnose(draw(5)).verdict == "No verdict: 5 samples are too few."
 

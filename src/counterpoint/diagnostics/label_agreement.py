@@ -81,7 +81,8 @@ def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
     numbers_C, label_N, count_C = labels_N[places].unique(return_inverse=True, return_counts=True)
     num, num_classes = len(places), len(numbers_C)
     chance = float((count_C / max(num, 1)).square().sum())
-    if num < max(FEWEST, FEWEST_OF_CLASS * num_classes) or num_classes < 2:
+    # In one dimension all vectors of unit length are 1 or -1.
+    if num < max(FEWEST, FEWEST_OF_CLASS * num_classes) or num_classes < 2 or z_ND.shape[1] < 2:
         none = Interval(math.nan)
         return LabelAgreement(none, places[:0], (), (), math.nan, chance)
     some_ND = z_ND[places].double()

@@ -188,7 +188,7 @@ class VISReg(SlicedLoss):
         ValueError: an argument out of range.
 
     Unchanged by permuting samples, swapping views and moving all vectors together. Time n D M and the sorting of M
-    columns, memory n (D + M). A second derivative has the dividing deviations held fixed, too.
+    columns, memory n (D + M).
 
     >>> z = torch.ones(4, 2)
     >>> abs(float(VISReg()(z, z)) - VISReg().chance(4)) < 1e-6
@@ -200,7 +200,7 @@ class VISReg(SlicedLoss):
         negatives="none: slices of the batch should be standard normal",
         normalization="shape of standardised features; mean over samples and features, over slices and views",
         source="wu2026, scale, shape and invariance",
-        second_derivative="autograd",
+        second_derivative="none, because the deviations that divide are held fixed",
     )
 
     def __init__(

@@ -124,7 +124,9 @@ def evidence_of_features(given: GivenFeatures, threshold: float) -> Evidence:
     place = measure_place(z_ND, views=pair, labels=labels.numbers if labels else None, threshold=threshold)
     votes, classes = (), None
     if labels is not None:
-        asked = chosen_samples(labels.numbers, split_source(len(z_ND), labels.numbers, DEFAULT_HOLDOUT))
+        # A probe that meets outliers says nothing of the other samples.
+        numbers_N = labels.numbers.index_fill(0, place.suspects["outliers"], -1)
+        asked = chosen_samples(numbers_N, split_source(len(z_ND), numbers_N, DEFAULT_HOLDOUT))
         raw = {} if given.source is None else raw_input(given.source, given.kept_N[asked.positions])
         votes = accuracies({REPRESENTATION: z_ND[asked.positions], **raw}, asked, labels.class_names)
         classes = class_record(z_ND, labels.numbers, labels.class_names)

@@ -78,12 +78,13 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
             remarks.append("BatchNorm has the statistics of the whole batch; in training it had those of each chunk")
     inputs = tuple(view.to(dtype) for view in views)
     labels_N = batch.labels if loss.uses_labels or isinstance(method, Classification) else None
+    if not isinstance(method, EmbeddingMethod) or getattr(loss, "detach_target", False):
+        remarks.append("targets (of the momentum encoder or of stop-gradient, and a queue) are held fixed")
     targets: list[Tensor] = []  # of the weights that were loaded last
     if isinstance(method, EmbeddingMethod):
         encoding = _Called(method, lambda *views: torch.stack(method.embed_views(*views), dim=1))
         scoring = _Called(method, lambda z_NVD: method.score(z_NVD[:, 0], z_NVD[:, 1], labels_N))
     else:
-        remarks.append("targets (of the momentum encoder or of stop-gradient, and a queue) are held fixed")
         encoding = _Called(method, lambda *views: torch.stack(method.branches(*views)[0], dim=1))
         scoring = _Called(method, lambda z_NVD: method.score(z_NVD.unbind(1), targets))
 

@@ -95,6 +95,8 @@ def diagnose(
         )
     source = None if data is None else open_samples(data, part, None, Reporter(quiet=quiet))
     given = given_features(subject, labels, views, source)
+    if given.labels is not None and (num_unknown := int((given.labels.numbers < 0).sum())):
+        Reporter(quiet=quiet).say(f"{num_unknown:,} samples without a label take no part in what labels tell")
     evidence = evidence_of_features(given, threshold)
     concepts = described_concepts(given.z_ND, given.labels, given.names, threshold)
     return _judged(evidence, given.z_ND, concepts, threshold)

@@ -69,9 +69,20 @@ def check_neural_collapse(evidence: Evidence) -> Finding | None:
     )
 
 
-def is_full_collapse(place: Measurements) -> bool:
-    """Whether all samples point the same way, or are the same."""
-    return place.spread < COINCIDENT or place.effective_rank < 1.0
+def is_full_collapse(evidence: Evidence) -> bool:
+    """Whether all samples point the same way, or are the same; not where only a constant was added to them."""
+    embedding = evidence.places[EMBEDDING]
+    return embedding.effective_rank < 1.0 or (embedding.spread < COINCIDENT and not is_offset(evidence))
+
+
+def is_offset(evidence: Evidence) -> bool:
+    """Whether features from anywhere have a long common part; a very long one beside which kNN tells classes apart."""
+    spread, learned = evidence.places[EMBEDDING].spread, evidence.vote_of(REPRESENTATION)
+    if spread >= COINCIDENT:
+        return spread < OFFSET and not evidence.levers
+    if learned is None or evidence.levers or evidence.values:  # of a run: its training let samples coincide
+        return False
+    return (learned.accuracy or 0.0) > commonest(learned) + ABOVE * (1 - commonest(learned))
 
 
 def is_scaled(place: Measurements) -> bool:
@@ -91,7 +102,9 @@ def is_scaled(place: Measurements) -> bool:
 def check_full_collapse(evidence: Evidence) -> Finding | None:
     """Do all samples have the same features?"""
     embedding = evidence.places[EMBEDDING]
-    is_collapsed = is_full_collapse(embedding)
+    is_collapsed = is_full_collapse(evidence)
+    if not is_collapsed and embedding.spread < COINCIDENT:
+        return None  # ``check_offset`` says it
     mean = f"mean cosine between different samples is {plain(embedding.negative_cosine)}"
     return Finding(
         level="severe" if is_collapsed else "good",
@@ -103,8 +116,8 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
         reference_name="samples that point the same way to within two degrees",
         text=f"At unit length samples lie {embedding.spread:.2g} from their mean, and the {mean}. Below "
         f"{COINCIDENT:g} every sample looks the same to a loss of cosines.",
-        confirm="count the distinct rows of the embedding: counterpoint embed RUN --out z.npz, then "
-        "numpy.unique(z.round(3), axis=0)",
+        confirm="subtract the mean and diagnose again: what was only added leaves (counterpoint embed RUN --out z.npz, "
+        "then counterpoint diagnose CENTRED.npy)",
         cannot_tell="whether inputs, training or an added constant made them equal",
     )
 
@@ -112,12 +125,13 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
 def check_offset(evidence: Evidence) -> Finding | None:
     """Do samples share a large common part?"""
     embedding = evidence.places[EMBEDDING]
-    if evidence.levers or not COINCIDENT <= embedding.spread < OFFSET:  # of a run, ``check_uniformity`` says it
+    if not is_offset(evidence):  # of a run, ``check_uniformity`` says it
         return None
+    offset = (1 - embedding.spread**2) ** 0.5 / embedding.spread
     return Finding(
-        level="note",  # cosines keep their order, as measured on healthy features whose mean is not zero
-        title=f"Samples share an offset {(1 - embedding.spread**2) ** 0.5 / embedding.spread:.2g} times as long as "
-        "their spread",
+        # Cosines keep their order, as measured on healthy features whose mean is not zero.
+        level="note" if embedding.spread >= COINCIDENT else "warning",
+        title=f"Samples share an offset {float(f'{offset:.2g}'):g} times as long as their spread",
         measured=embedding.spread,
         **embedding.interval("spread"),
         better="higher",
@@ -136,7 +150,7 @@ def check_offset(evidence: Evidence) -> Finding | None:
 def check_uniformity(evidence: Evidence) -> Finding | None:
     """Has training left the samples on one side of the sphere?"""
     embedding = evidence.places[EMBEDDING]
-    if not evidence.levers or embedding.uniformity <= UNEVEN or is_full_collapse(embedding):
+    if not evidence.levers or embedding.uniformity <= UNEVEN or is_full_collapse(evidence):
         return None
     if evidence.pairs is not None and (evidence.pairs.temperature or COLD + 1) <= COLD:
         return None
@@ -156,14 +170,15 @@ def check_uniformity(evidence: Evidence) -> Finding | None:
 def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     """Have directions vanished?"""
     embedding, representation = evidence.places[EMBEDDING], evidence.places.get(REPRESENTATION)
-    if is_full_collapse(embedding):
+    if is_full_collapse(evidence):
         return None
     # Silent dimensions of a non-negative map have a check of their own: neither alive nor lost.
     silent = embedding.dead_dims if evidence.is_nonnegative else 0
     alive, resolved = embedding.resolved - embedding.vanished, min(embedding.resolved, embedding.num_dims - silent)
     if is_scaled(embedding):  # small numbers are not lost directions, which ``check_scales`` says
         alive = max(alive, embedding.resolved - embedding.figures["standard_vanished"])
-    count = max(resolved - alive, 0)
+    is_long = embedding.spread < COINCIDENT  # at unit length the direction of such an offset is nearly nothing
+    count = max(resolved - alive - is_long, 0)
     share = count / max(resolved, 1)
     step = embedding.figures.get("vanished_step")  # missing in records of earlier versions
     is_cliff = step is None or step >= CLIFF
@@ -210,7 +225,7 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
 def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
     """Do a few directions carry nearly all of the variance?"""
     embedding = evidence.places[EMBEDDING]
-    if is_full_collapse(embedding):
+    if is_full_collapse(evidence):
         return None
     share = embedding.effective_rank / max(embedding.rank_ceiling, 1.0)  # few samples cannot fill all dimensions
     first, level = _weight_of_first(embedding)

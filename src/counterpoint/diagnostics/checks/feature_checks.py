@@ -21,7 +21,7 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
     """Do dimensions repeat others?"""
     embedding = evidence.places[EMBEDDING]
     count = embedding.figures.get("duplicate_dims")
-    if not count or is_full_collapse(embedding):
+    if not count or is_full_collapse(evidence):
         return None
     num_dims, is_few = embedding.num_dims, count < MANY_REPEATED * embedding.num_dims
     left = max(num_dims - round(count), 2)
@@ -88,7 +88,7 @@ def check_minority_collapse(evidence: Evidence) -> Finding | None:
     if classes is None or classes.rare_cosine is None or classes.low is None or classes.imbalance < FEW_TIMES:
         return None
     expected, whose = _expected_cosine(evidence)
-    if classes.low < MERGED or classes.rare_cosine - expected < APART or is_full_collapse(evidence.places[EMBEDDING]):
+    if classes.low < MERGED or classes.rare_cosine - expected < APART or is_full_collapse(evidence):
         return None
     names = [row.name for row in classes.rows if row.is_rare]
     return Finding(
@@ -127,7 +127,7 @@ def check_held_out(evidence: Evidence) -> Finding | None:
     held_out = evidence.held_out
     if held_out is None or held_out.gap is None or held_out.low is None:
         return None
-    if held_out.low < WIDER or is_full_collapse(evidence.places[EMBEDDING]):
+    if held_out.low < WIDER or is_full_collapse(evidence):
         return None
     return Finding(
         level="warning",
@@ -149,7 +149,7 @@ def check_leakage(evidence: Evidence) -> Finding | None:
     if held_out is None or not held_out.num_either or not held_out.num_held_out:
         return None
     # Features that coincide as a whole are collapse, not copies: then contents alone count.
-    is_collapsed = is_full_collapse(evidence.places[EMBEDDING])
+    is_collapsed = is_full_collapse(evidence)
     count = (held_out.num_copies if is_collapsed else held_out.num_either) or 0
     share = count / held_out.num_held_out
     if share < LEAKED:

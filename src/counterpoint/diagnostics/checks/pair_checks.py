@@ -35,7 +35,7 @@ SHOW = "counterpoint diagnose RUN --pairs"
 def check_related_views(evidence: Evidence) -> Finding | None:
     """Do two views of one sample belong together at all?"""
     embedding = evidence.places[EMBEDDING]
-    if embedding.overlap is None or is_full_collapse(embedding):
+    if embedding.overlap is None or is_full_collapse(evidence):
         return None
     # Of the mean of this many uniform ranks, which unrelated views have.
     error = (12 * min(embedding.num_samples, MOST_VIEWS)) ** -0.5
@@ -66,7 +66,7 @@ def check_identical_views(evidence: Evidence) -> Finding | None:
     embedding = evidence.places[EMBEDDING]
     share = embedding.figures.get("same_views")
     # Samples that all point the same way have such views, too.
-    if share is None or share < SAME or embedding.negative_cosine > CROWDED or is_full_collapse(embedding):
+    if share is None or share < SAME or embedding.negative_cosine > CROWDED or is_full_collapse(evidence):
         return None
     return Finding(
         level="warning",
@@ -85,7 +85,7 @@ def check_stray_views(evidence: Evidence) -> Finding | None:
     """Do some views belong to other samples?"""
     embedding = evidence.places[EMBEDDING]
     share = embedding.figures.get("stray_views")
-    if share is None or share < STRAY or is_full_collapse(embedding) or check_related_views(evidence) is not None:
+    if share is None or share < STRAY or is_full_collapse(evidence) or check_related_views(evidence) is not None:
         return None
     return Finding(
         level="warning",
@@ -125,7 +125,7 @@ def check_hiding_views(evidence: Evidence) -> Finding | None:
 def check_alignment(evidence: Evidence) -> Finding | None:
     """Are two views of a sample hardly closer than two samples?"""
     embedding = evidence.places[EMBEDDING]
-    if embedding.positive_cosine is None or is_full_collapse(embedding) or check_related_views(evidence) is not None:
+    if embedding.positive_cosine is None or is_full_collapse(evidence) or check_related_views(evidence) is not None:
         return None
     # After a ReLU, or with an offset, no two samples are far apart: the gap is a share of what there can be.
     room = 1 - embedding.negative_cosine
@@ -155,7 +155,7 @@ def check_duplicates(evidence: Evidence) -> Finding | None:
     """Are samples exact copies of others?"""
     embedding = evidence.places[EMBEDDING]
     # Features that coincide as a whole are collapse, not copies.
-    if embedding.duplicates < SOME_COPIES or is_full_collapse(embedding):
+    if embedding.duplicates < SOME_COPIES or is_full_collapse(evidence):
         return None
     count = round(embedding.duplicates * embedding.num_samples)
     return Finding(
@@ -316,4 +316,4 @@ def check_false_negatives(evidence: Evidence) -> Finding | None:
 def _weighing(evidence: Evidence) -> PairRecord | None:
     """What was seen of pairs; None where the loss weighs none, or all samples coincide."""
     look = evidence.pairs
-    return None if look is None or look.why or is_full_collapse(evidence.places[EMBEDDING]) else look
+    return None if look is None or look.why or is_full_collapse(evidence) else look

@@ -49,7 +49,7 @@ def check_thrown(evidence: Evidence) -> Finding | None:
     if not is_thrown and not is_beyond:
         return None
     loss = check_loss(evidence)
-    has_failed = is_full_collapse(evidence.places[EMBEDDING]) or (loss is not None and loss.level == "severe")
+    has_failed = is_full_collapse(evidence) or (loss is not None and loss.level == "severe")
     return Finding(
         level="severe" if is_thrown or has_failed else "warning",
         title=f"The weights grew far beyond their start: they changed by {moved:.3g} times their norm"
@@ -211,7 +211,7 @@ def check_projector(evidence: Evidence) -> Finding | None:
 def check_narrow_embedding(evidence: Evidence) -> Finding | None:
     """Does the embedding have far fewer dimensions than the representation?"""
     embedding, representation = evidence.places.get(EMBEDDING), evidence.places.get(REPRESENTATION)
-    if embedding is None or representation is None or is_full_collapse(embedding):
+    if embedding is None or representation is None or is_full_collapse(evidence):
         return None
     alive = min(embedding.num_dims, embedding.resolved - embedding.vanished)
     if alive >= NARROW * representation.effective_rank or evidence.is_nonnegative:

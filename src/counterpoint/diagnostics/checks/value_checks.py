@@ -68,7 +68,7 @@ def check_near_copies(evidence: Evidence) -> Finding | None:
     """Are samples near-copies of a few others?"""
     embedding = evidence.places[EMBEDDING]
     share = _figure(embedding, "near_copies")
-    if share < SOME_COPIES or evidence.has_equal_codes or is_full_collapse(embedding):
+    if share < SOME_COPIES or evidence.has_equal_codes or is_full_collapse(evidence):
         return None
     return Finding(
         level="note" if share < MANY_COPIES or evidence.is_supervised else "warning",
@@ -87,7 +87,7 @@ def check_near_copies(evidence: Evidence) -> Finding | None:
 def check_scales(evidence: Evidence) -> Finding | None:
     """Do dimensions have very different scales?"""
     embedding = evidence.places[EMBEDDING]
-    if not is_scaled(embedding) or is_full_collapse(embedding):
+    if not is_scaled(embedding) or is_full_collapse(evidence):
         return None
     spread, order = _figure(embedding, "scale_spread"), _figure(embedding, "scale_order")
     back = embedding.vanished - min(_figure(embedding, "standard_vanished"), embedding.vanished)
@@ -120,7 +120,7 @@ def check_heavy_tails(evidence: Evidence) -> Finding | None:
         return None
     outliers = check_outliers(evidence)
     least = BESIDE_OUTLIERS if outliers else HEAVY_ENTRIES
-    if max(rows / HEAVY, entries / least) < 1 or is_full_collapse(embedding):
+    if max(rows / HEAVY, entries / least) < 1 or is_full_collapse(evidence):
         return None
     of_rows = rows / HEAVY >= entries / least
     # As bad as what they end in.
@@ -144,7 +144,7 @@ def check_quantised(evidence: Evidence) -> Finding | None:
     """Do dimensions take only a few distinct values?"""
     embedding = evidence.places[EMBEDDING]
     count = embedding.figures.get("distinct_values")
-    if count is None or count > FEW_VALUES or embedding.num_samples < FEWEST_SAMPLES or is_full_collapse(embedding):
+    if count is None or count > FEW_VALUES or embedding.num_samples < FEWEST_SAMPLES or is_full_collapse(evidence):
         return None
     return Finding(
         title=f"Values are quantised: a dimension takes {count:.0f} different values",
@@ -164,7 +164,7 @@ def check_saturated(evidence: Evidence) -> Finding | None:
     """Are values clipped at the ends of their dimension?"""
     embedding = evidence.places[EMBEDDING]
     share = _figure(embedding, "saturated")
-    if share < SOME_AT_END or is_full_collapse(embedding):
+    if share < SOME_AT_END or is_full_collapse(evidence):
         return None
     return Finding(
         level="note" if share < MANY_AT_END else "warning",
@@ -188,7 +188,7 @@ def check_hubs(evidence: Evidence) -> Finding | None:
     if (
         (by_cosine < EVERYBODYS and by_distance < MOST_PEOPLES)
         or embedding.num_samples < FEWEST_NEIGHBOURS
-        or is_full_collapse(embedding)
+        or is_full_collapse(evidence)
     ):
         return None
     return Finding(
@@ -211,7 +211,7 @@ def check_row_order(evidence: Evidence) -> Finding | None:
     embedding = evidence.places[EMBEDDING]
     within = embedding.figures.get("row_order_within")
     share = _figure(embedding, "row_order") if within is None else within
-    if share < ORDERED or is_full_collapse(embedding):
+    if share < ORDERED or is_full_collapse(evidence):
         return None
     is_labelled = within is not None
     return Finding(
@@ -279,7 +279,7 @@ def _level(evidence: Evidence, embedding: Measurements, worst: float, limit: flo
     """How bad the worst slice is; None where nothing is to be said."""
     is_far, is_very_far = worst > max(limit, FAR), worst > max(limit, VERY_FAR)
     is_dimension = not math.isnan(_dim(embedding)) and embedding.slice_dims <= embedding.num_dims / 4
-    if is_full_collapse(embedding):
+    if is_full_collapse(evidence):
         return None
     if evidence.gaussian_by == "loss":
         return "warning" if is_very_far else "note" if is_far else "good"
