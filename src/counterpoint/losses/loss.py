@@ -158,7 +158,8 @@ class Loss(nn.Module, ABC):
         Args:
             z0: embeddings of the first view, shape (n, d), n >= 2.
             z1: embeddings of the second view, same samples in the same order.
-            labels: int64 (n,); losses without labels only check them.
+            labels: int64 (n,); losses without labels only check them. Each number is a class, -1 too: samples of
+                unknown class need numbers of their own, as training gives them.
             part: the anchors scored here; None scores all.
 
         Returns:
