@@ -334,8 +334,8 @@ def test_two_encoders_of_the_same_nameless_samples_can_be_compared(tmp_path: Pat
         found = cp.evaluate(features, labels=classes, out=str(tmp_path / f"{name}.json"), quiet=True)
         prints[name] = found.split.query_fingerprint
     assert prints["first"] == prints["second"] != prints["other"]
-    with pytest.raises(UsageError, match=r"metrics must be a list of names, such as \['knn'\]"):
-        cp.evaluate(first, labels=labels, metrics="knn", quiet=True)
+    with pytest.raises(UsageError, match=r"metrics must be a list of names, such as \['all'\], got 'all'"):
+        cp.evaluate(first, labels=labels, metrics="all", quiet=True)
 
 
 def test_long_names_and_small_figures_fit_a_hundred_columns() -> None:

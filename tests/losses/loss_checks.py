@@ -249,7 +249,9 @@ def with_row(row: int, value: float) -> Tensor:
 GOOD = torch.ones(4, 2)
 BAD_INPUT: list[tuple[Any, Any, type[Exception], str]] = [
     (GOOD.long(), GOOD, TypeError, r"z0 must be a floating-point tensor, got torch\.int64"),
-    (GOOD.tolist(), GOOD, TypeError, r"z0 must be a floating-point tensor, got list"),
+    (GOOD.tolist(), GOOD, TypeError, r"z0 must be a floating-point tensor, got list; use torch\.as_tensor\(z0\)$"),
+    (GOOD, GOOD.numpy(), TypeError, r"z1 must be a floating-point tensor, got ndarray; use torch\.as_tensor\(z1\)$"),
+    (None, GOOD, TypeError, r"z0 must be a floating-point tensor, got NoneType$"),
     (GOOD, GOOD.tolist(), TypeError, r"z1 must be a floating-point tensor, got list"),
     (GOOD, GOOD.double(), TypeError, r"z0 and z1 must have the same dtype"),
     (GOOD[:1], GOOD[:1], ValueError, r"z0 must have at least 2 rows, got 1"),

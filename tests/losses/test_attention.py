@@ -9,8 +9,9 @@ import torch
 from loss_checks import draw_views, on_kernel
 from torch import Tensor
 
-from counterpoint.losses import Attention, InfoNCE, LinearTriplet, MIOv1, Triplet
+from counterpoint.losses import Attention, InfoNCE, LiftedStructured, LinearTriplet, MIOv1, Triplet
 from counterpoint.losses.family import CATALOGUE
+from counterpoint.losses.pair_loss import PairLoss
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
 
@@ -40,8 +41,7 @@ def test_it_is_the_entropy_of_the_importance(name: str, kernel: str, negatives: 
     expected = entropies(loss.importance(z0, z1))
     assert len(attention.entropy_A) == 12
     for actual, wanted in zip(attention.entropy_A.tolist(), expected, strict=True):
-        if name != "lifted-structured":  # its phi may be flat, which takes the weight of a row but not its shares
-            assert math.isnan(wanted) == math.isnan(actual)
+        assert math.isnan(wanted) == math.isnan(actual)
         assert math.isnan(wanted) or abs(actual - wanted) < 1e-10
     assert_close(attention.effective_negatives_A.nan_to_num(), attention.entropy_A.exp().nan_to_num())
 
@@ -61,9 +61,10 @@ def test_a_cold_loss_looks_at_one_negative_and_a_hot_one_at_all() -> None:
     assert 13.99 < hot <= 14
 
 
-def test_an_anchor_whose_triplets_are_all_satisfied_has_no_attention() -> None:
+@pytest.mark.parametrize("loss", [Triplet(margin=0.5), LiftedStructured(-9.0)])
+def test_an_anchor_whose_hinge_is_satisfied_has_no_attention(loss: PairLoss) -> None:
     z = 5 * torch.eye(3, dtype=torch.float64)
-    attention = Triplet(margin=0.5).attention(z, z)
+    attention = loss.attention(z, z)
     assert bool(attention.entropy_A.isnan().all())
     assert math.isnan(attention.mean_effective_negatives)
 
@@ -80,3 +81,5 @@ def test_weights_that_a_loss_has_told_answer_for_any_loss() -> None:
 def test_bad_input_is_named() -> None:
     with pytest.raises(ValueError, match="row 1 holds NaN"):
         InfoNCE().attention(torch.tensor([[1.0], [math.nan]]), torch.ones(2, 1))
+    with pytest.raises(ValueError, match=r"alpha_AM must be >= 0 and finite, got -1\.0"):
+        Attention.of_importance(torch.tensor([[2.0, -1.0]]))

@@ -64,6 +64,9 @@ def test_a_query_of_zeros_finds_the_first_rows_and_explicit_zeros_count_as_none(
     [
         (np.eye(3), np.eye(3), 4, "between 1 and 3"),
         (np.eye(3), np.eye(3), 0, "between 1 and 3"),
+        (np.eye(3), np.eye(3), 1.5, "a whole number between 1 and 3"),
+        (np.eye(3), np.eye(3), "3", "got '3'"),
+        (np.eye(3), np.eye(3), True, "got True"),
         (np.eye(3), np.eye(2), 1, "2 units"),
         (np.eye(3), np.ones(3), 1, "shape"),
         (np.diag([1.0, np.nan]), np.eye(2), 1, "NaN"),
@@ -71,6 +74,6 @@ def test_a_query_of_zeros_finds_the_first_rows_and_explicit_zeros_count_as_none(
         (np.empty((0, 3)), np.eye(3), 1, "no codes"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(codes: Any, queries: Any, k: int, words: str) -> None:
+def test_what_cannot_be_searched_is_refused(codes: Any, queries: Any, k: Any, words: str) -> None:
     with pytest.raises(cp.CounterpointError, match=words):
         CodeIndex(codes).search(queries, k)

@@ -130,11 +130,12 @@ def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:
     Traceback (most recent call last):
     counterpoint.core.errors.NonFiniteError: z must be finite, but row 1 holds NaN or infinity, as does row 3
     """
-    if isinstance(z_ND, Tensor):
-        check_held(z_ND, name)
-    if not isinstance(z_ND, Tensor) or not z_ND.is_floating_point():
-        kind = z_ND.dtype if isinstance(z_ND, Tensor) else type(z_ND).__name__
-        raise TypeError(f"{name} must be a floating-point tensor, got {kind}; convert it with .float()")
+    if not isinstance(z_ND, Tensor):
+        remedy = "" if z_ND is None else f"; use torch.as_tensor({name})"
+        raise TypeError(f"{name} must be a floating-point tensor, got {type(z_ND).__name__}{remedy}")
+    check_held(z_ND, name)
+    if not z_ND.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor, got {z_ND.dtype}; convert it with .float()")
     if z_ND.ndim != 2:
         raise ValueError(f"{name} must have shape (samples, features), got {tuple(z_ND.shape)}")
     if z_ND.shape[1] < 1:

@@ -298,7 +298,8 @@ def _first_sentence(model: type[BaseModel], error: ValidationError) -> str:
     extra = field.json_schema_extra
     hint = f"; {extra['hint']}" if isinstance(extra, dict) and "hint" in extra else ""
     said = gone(f"{'.'.join(path)} {given}")
-    return said or f"{'.'.join(path)} must be {expectation(field)}, got {given!r}{hint}"
+    words = expectation(field).replace("'knn'", repr(given) if isinstance(given, str) and "," not in given else "'knn'")
+    return said or f"{'.'.join(path)} must be {words}, got {given!r}{hint}"
 
 
 def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:

@@ -66,16 +66,22 @@ class SlicedLoss(Loss):
             local_LND: further views of the same samples, (l, n, d), as multi-crop has them; None for two views.
 
         Raises:
+            TypeError: local views that are no tensor.
             ValueError: local views of another shape.
         """
         check_whole(step, "step", 0, 2**32, "number the calls from 0")
-        if local_LND is not None and (local_LND.ndim != 3 or local_LND.shape[1:] != z0.shape):
-            shape = tuple(local_LND.shape)
-            raise ValueError(
-                f"local_LND must be views of the samples of z0, (l, {len(z0)}, {z0.shape[1]}), got {shape}"
-            )
-        local = () if local_LND is None else tuple(prepare_views(z0, z_ND, normalize=False)[1] for z_ND in local_LND)
-        z0, z1 = prepare_views(z0, z1, labels, normalize=False)
+        both = prepare_views(z0, z1, labels, normalize=False)
+        local = []
+        if local_LND is not None:
+            if not isinstance(local_LND, Tensor):
+                kind = type(local_LND).__name__
+                raise TypeError(f"local_LND must be a tensor (l, n, d), got {kind}; use torch.stack on a list of views")
+            if local_LND.ndim != 3 or local_LND.shape[1:] != z0.shape:
+                expected, shape = f"(l, {len(z0)}, {z0.shape[1]})", tuple(local_LND.shape)
+                raise ValueError(f"local_LND must be views of the samples of z0, {expected}, got {shape}")
+            for place, z_ND in enumerate(local_LND):
+                local.append(prepare_views(z0, z_ND, normalize=False, name1=f"local_LND[{place}]")[1])
+        z0, z1 = both
         directions_DM = slice_directions(self.num_slices, z0, seed=self.seed, step=step)
         # Row by row: torch splits a sum of all entries by the number of threads, and its bits follow.
         distance = (z0 - z1).square().mean(1).mean()

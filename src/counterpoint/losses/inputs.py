@@ -19,7 +19,6 @@ from counterpoint.core.numerics import ORDINARY_LENGTHS, holding, is_transformed
 
 READS_ARE_FREE = ("cpu",)
 
-
 # Of a call: a boolean scalar, and what raises where it does not hold, which may read what it likes for it.
 Condition = tuple[Tensor, Callable[[], None]]
 # A context variable: calls of other threads gather conditions of their own.
@@ -111,9 +110,9 @@ def check_temperature(temperature: float) -> None:
     check_positive(temperature, "temperature", hint="common values are 0.1 to 0.5")
 
 
-def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None) -> None:
+def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, *, name1: str = "z1") -> None:
     """Check shapes, dtypes and devices; see ``prepare_views``."""
-    for z_ND, name in ((z0, "z0"), (z1, "z1")):
+    for z_ND, name in ((z0, "z0"), (z1, name1)):
         if isinstance(z_ND, Tensor):
             check_dense(z_ND, name)
         is_good = isinstance(z_ND, Tensor) and z_ND.ndim == 2 and z_ND.is_floating_point()
@@ -126,11 +125,11 @@ def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None) -> None:
             check_features(z_ND, name)
     if z0.shape != z1.shape:
         shapes = f"{tuple(z0.shape)} and {tuple(z1.shape)}"
-        raise ValueError(f"z0 and z1 must have the same shape, got {shapes}")
+        raise ValueError(f"z0 and {name1} must have the same shape, got {shapes}")
     if z0.dtype != z1.dtype:
-        raise TypeError(f"z0 and z1 must have the same dtype, got {z0.dtype} and {z1.dtype}")
+        raise TypeError(f"z0 and {name1} must have the same dtype, got {z0.dtype} and {z1.dtype}")
     if z0.device != z1.device:
-        raise ValueError(f"z0 and z1 must be on one device, got {z0.device} and {z1.device}")
+        raise ValueError(f"z0 and {name1} must be on one device, got {z0.device} and {z1.device}")
     check_held(z0, "z0")
     if labels is not None:
         check_labels(labels, len(z0))
@@ -138,7 +137,9 @@ def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None) -> None:
             raise ValueError(f"labels must be on the device of z0, {z0.device}, got {labels.device}")
 
 
-def prepare_views(z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normalize: bool) -> tuple[Tensor, Tensor]:
+def prepare_views(
+    z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normalize: bool, name1: str = "z1"
+) -> tuple[Tensor, Tensor]:
     """Check both views, lift half precision to float32 and, if asked, scale rows to unit length.
 
     Args:
@@ -146,35 +147,36 @@ def prepare_views(z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, norma
         z1: same shape, dtype and device.
         labels: whole numbers (n,), or None.
         normalize: scale each row to unit length; zero rows stay zero and get no gradient.
+        name1: name of z1 in errors.
 
     Raises:
         TypeError: not floating tensors, or of two dtypes.
         ValueError: another shape or device, n < 2, a row that is not finite (the first is named), labels of another
             length.
     """
-    z0, z1 = prepare_both(z0, z1, labels, normalize=normalize).chunk(2)
+    z0, z1 = prepare_both(z0, z1, labels, normalize=normalize, name1=name1).chunk(2)
     return z0, z1
 
 
-def prepare_both(z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normalize: bool) -> Tensor:
+def prepare_both(z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normalize: bool, name1: str = "z1") -> Tensor:
     """The same, with the second view below the first in one tensor (2n, d)."""
-    check_views(z0, z1, labels)
+    check_views(z0, z1, labels, name1=name1)
     # One tensor: lengths, checks and scaling take one operation each for both views.
     z_2ND = lift(torch.cat([z0, z1]))
     if not can_read(z_2ND):
-        return _prepared_unseen(z_2ND, z0, z1, normalize=normalize)
+        return _prepared_unseen(z_2ND, z0, z1, normalize=normalize, name1=name1)
     length_2N1 = rowwise(_lengths, z_2ND.detach())
     # NaN, where no value can be looked at, takes the careful way.
     shortest, longest = (seen(length, math.nan) for length in torch.aminmax(length_2N1))
     if not normalize:
         if not longest < ORDINARY_LENGTHS[1]:  # true of NaN, too
-            _name_bad_row(z0, z1)
-            _name_long_row(length_2N1, len(z0))
+            _name_bad_row(z0, z1, name1)
+            _name_long_row(length_2N1, len(z0), name1)
         return z_2ND
     if ORDINARY_LENGTHS[0] < shortest and longest < ORDINARY_LENGTHS[1]:
         # Squares neither overflow nor vanish: no need to divide by each row's largest entry first.
         return rowwise(_of_unit_length, z_2ND, pull=_pull_of_unit_length)
-    _name_bad_row(z0, z1)  # a NaN makes both comparisons false
+    _name_bad_row(z0, z1, name1)  # a NaN makes both comparisons false
     return unit_rows(z_2ND)
 
 
@@ -195,7 +197,7 @@ def _pull_of_unit_length(upstream_ND: Tensor, z_ND: Tensor) -> tuple[Tensor]:
     return (gradient_ND.div_(length_N1),)
 
 
-def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool) -> Tensor:
+def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool, name1: str) -> Tensor:
     """The same where no value can be looked at now: the careful way for any length, and a condition for later."""
     detached_2ND = z_2ND.detach()
     length_2N1 = _lengths(detached_2ND)
@@ -209,10 +211,10 @@ def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool) 
     is_met = (length_2N1 < ORDINARY_LENGTHS[1]).all() if is_limited else is_finite(detached_2ND).all()
 
     def complain() -> None:
-        _name_bad_row(z0, z1)
-        _name_long_row(length_2N1, len(z0))
+        _name_bad_row(z0, z1, name1)
+        _name_long_row(length_2N1, len(z0), name1)
 
-    require(is_met, complain, "z0 and z1 must be finite, and their squares too")
+    require(is_met, complain, f"z0 and {name1} must be finite, and their squares too")
     return unit_rows(z_2ND) if normalize else z_2ND
 
 
@@ -226,22 +228,22 @@ def lift(z_ND: Tensor) -> Tensor:
     return z_ND if z_ND.dtype in (torch.float32, torch.float64) else z_ND.float()
 
 
-def _name_bad_row(z0: Tensor, z1: Tensor) -> None:
+def _name_bad_row(z0: Tensor, z1: Tensor, name1: str) -> None:
     """Raise for the first row that is not finite; under torch.func.vmap the loss itself carries the NaN."""
     try:
         check_features(z0, "z0")
-        check_features(z1, "z1")
+        check_features(z1, name1)
     except RuntimeError:
         return
 
 
-def _name_long_row(length_2N1: Tensor, n: int) -> None:
+def _name_long_row(length_2N1: Tensor, n: int, name1: str) -> None:
     """Raise for a row whose square leaves float32, if values can be looked at."""
     longest = seen(length_2N1.max(), math.nan)
     if length_2N1.dtype == torch.float64 or math.isnan(longest):
         return
     row = int(length_2N1.argmax())
     raise ValueError(
-        f"z{row // n} row {row % n} has length {longest:.3g}, whose square leaves float32; "
+        f"{('z0', name1)[row // n]} row {row % n} has length {longest:.3g}, whose square leaves float32; "
         "divide the inputs, or use float64"
     )

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice
+from counterpoint.core.checks import check_choice, check_weight
 from counterpoint.core.numerics import row_entropy, unit_rows
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import (
@@ -55,14 +55,14 @@ class Attention:
 
     @classmethod
     def of_importance(cls, alpha_AM: Tensor) -> "Attention":
-        """That of weights that a loss has told, such as ``loss.importance(z0, z1)``; NaN for rows without weight.
+        """That of weights >= 0 that a loss has told, by ``loss.importance(z0, z1)``; NaN for rows without weight.
 
         >>> attention = Attention.of_importance(torch.tensor([[0.0, 2.0, 2.0], [0.0, 0.0, 1.0]]))
         >>> attention.effective_negatives_A, attention.num_negatives
         (tensor([2., 1.]), 2)
         """
-        entropy_A = row_entropy(alpha_AM / alpha_AM.sum(1, keepdim=True))
-        return cls(torch.where(alpha_AM.any(1), entropy_A, torch.nan), int((alpha_AM > 0).sum(1).max()))
+        check_weight(alpha_AM.min().item(), "alpha_AM", hint="alpha_AM.clamp(min=0) leaves out pairs that attract")
+        return cls(row_entropy(alpha_AM), int((alpha_AM > 0).sum(1).max()))
 
     @property
     def effective_negatives_A(self) -> Tensor:
@@ -216,6 +216,10 @@ class PairLoss(ContrastiveLoss):
         with torch.no_grad():
             blocks = blocks_of(both_2ND, self.pairing, self.psi)
             entropy_A = torch.cat([h_A for block in blocks for h_A in _entropies(block, self.psi.function)])
+            if self.phi.logarithm is None and not self.phi.is_linear:  # neither is flat, though a slope may round to 0
+                xi_A = statistics(both_2ND, self.pairing, self.psi)
+                slope_A = torch.func.grad(lambda xi: self.phi_of(xi).sum())(xi_A)
+                entropy_A = entropy_A.masked_fill(slope_A == 0, math.nan)
             # Rounding is kept within the range that this number of negatives can reach.
             return Attention(entropy_A.clamp(0.0, math.log(num_negatives)), num_negatives)
 

@@ -13,6 +13,7 @@ vectors move together, so their mean is taken off first, which keeps the product
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Literal
 
 import torch
@@ -236,8 +237,8 @@ class Pairing:
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
-        if n < 2:
-            raise ValueError(f"a contrastive loss needs at least 2 samples, got {n}")
+        if not isinstance(n, Integral) or n < 2:
+            raise ValueError(f"a contrastive loss needs at least 2 samples, got {n!r}; n is a whole number such as 256")
         return 2 * (n - 1) if self.negatives == "two-view" else n - 1
 
     def least_mean_gap(self, n: int, *, nonnegative: bool) -> float:

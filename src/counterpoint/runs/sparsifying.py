@@ -191,12 +191,12 @@ def sparsify(
 
 
 def _sizes(k: int | Sequence[int], dims: int) -> tuple[int, ...]:
-    sizes = tuple(sorted({*([k] if isinstance(k, int) else k)}))
+    sizes = [*k] if isinstance(k, Sequence | set) else [k]
     if not sizes or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in sizes):
-        raise UsageError(f"k must be one or several whole numbers >= 1, got {k}; 2 to 64 are usual")
-    if sizes[-1] > dims:
-        raise UsageError(f"k must be at most dims, {dims}, got {sizes[-1]}; 2 to 64 are usual")
-    return sizes
+        raise UsageError(f"k must be one or several whole numbers >= 1, got {k!r}; 2 to 64 are usual")
+    if not isinstance(dims, int) or max(sizes) > dims:
+        raise UsageError(f"k must be at most dims, a whole number, {dims!r}, got {max(sizes)}; 2 to 64 are usual")
+    return tuple(sorted({*sizes}))
 
 
 def _with_length(settings: TrainSettings, assembled: Assembled) -> TrainSettings:

@@ -67,8 +67,8 @@ class CodeIndex:
             UsageError: k is out of range.
             DataError: queries of another width, or with NaN or infinity.
         """
-        if not 1 <= k <= len(self):
-            raise UsageError(f"k must be between 1 and {len(self):,}, the number of codes, got {k}")
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= len(self):
+            raise UsageError(f"k must be a whole number between 1 and {len(self):,}, the number of codes, got {k!r}")
         rows = _sparse(queries, "queries")
         num_queries, num_units = rows.get_shape()
         if num_units != self.num_units:
