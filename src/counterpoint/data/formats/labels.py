@@ -131,13 +131,18 @@ def _labels_from_csv(path: Path, names: Sequence[str]) -> Labels | None:
     return number_labels(given, len(given))
 
 
-def labels_as_asked(asked: str, names: Sequence[str], rule: Callable[[], Labels | None]) -> Labels | None:
-    """Labels of samples with some names as ``source.labels`` asks: auto (the rule), none, or a file.
+def labels_as_asked(
+    asked: Any, names: Sequence[str], rule: Callable[[], Labels | None] = lambda: None
+) -> Labels | None:
+    """Labels of samples with some names as ``source.labels`` asks: auto (the rule), none, or a file; or one per sample.
 
     Raises:
         UsageError: it asks for something else.
         DataError: the file does not fit the samples.
     """
+    if not isinstance(asked, str | Path):
+        return None if asked is None else number_labels(asked, len(names))
+    asked = str(asked)
     if asked == "none":
         return None
     if asked == "auto":
