@@ -212,7 +212,8 @@ def features_source(
         rows = to_samples(features if table is None else table.vectors, "vectors", name="features")
         name, digest = FEATURES, fingerprint([rows.numpy()], None)
     names = (table.names if table is not None else ()) or tuple(map(str, range(len(rows))))
-    found = labels_as_asked(table.labels if labels is None and table is not None else labels, names)
+    labels = table.labels if labels is None and table is not None else labels
+    found = labels_as_asked(labels, names, lambda: None)
     known = {"fingerprint": digest[:16], "sample_names": names, "table": None if table is None else table.plan}
     source = source_of(name, MemoryStore(rows), (rows.shape[1],), found, **known)
     return source if look.classes is None else of_classes(source, look.classes)

@@ -98,7 +98,7 @@ def given_features(features: Any, labels: Any, views: Any, source: Source | None
         )
     # Labels that are given count more than those that came with the table, and these more than those of the samples.
     own = table.labels if table and labels is None else labels
-    numbered = labels_as_asked(own, names)
+    numbered = labels_as_asked(own, names, lambda: None)
     if numbered is None and source is not None and source.labels is not None:
         numbered = Labels(source.labels, source.class_names)
     return GivenFeatures(
