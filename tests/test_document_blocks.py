@@ -172,7 +172,7 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
         for name in ("cats", "dogs"):
             draw_pictures(workplace / "photos-val" / name, 6, rng)
         save_weights("r50.pth", "resnet50")
-    if page in ("docs/foreign-encoders.md", "docs/diagnosis.md", "docs/recipes/encoder-from-elsewhere.md"):
+    if page in ("README.md", "docs/foreign-encoders.md", "docs/diagnosis.md", "docs/recipes/encoder-from-elsewhere.md"):
         save_weights("r18.pth", "resnet18")
     if page in ("README.md", "docs/diagnosis.md", "docs/sparse-codes.md"):
         np.save("features.npy", rng.normal(size=(200, 16)).astype("float32"))

@@ -156,6 +156,9 @@ def test_diagnose_a_run_or_features(run: cp.Run, capsys: pytest.CaptureFixture[s
     assert main(["diagnose", "features.npy", "--labels", "labels.npy", "--views", "features.npy", "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values["places"]["embedding"]["alignment"] == pytest.approx(0.0, abs=1e-9)
+    Path("labels.csv").write_text("file,label\n" + "".join(f"{row},{row % 2}\n" for row in range(50)))
+    assert main(["diagnose", "features.npy", "--labels", "labels.csv", "--views", "features.npy", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == values
 
 
 def test_fail_on_makes_a_collapse_fail_a_script(capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,7 +151,7 @@ def with_value(value: float) -> np.ndarray:
 
 
 BAD: dict[str, tuple[Any, Mapping[str, Any], list[str]]] = {
-    "no labels": (draw()[0], {}, ["features has no labels, and accuracy needs them; give --labels FILE"]),
+    "no labels": (draw()[0], {}, ["features has no labels, and accuracy needs them; give --labels FILE (Python: labels=)"]),
     "nan": (with_value(np.nan), {"labels": draw()[1]}, ["sample 7 holds NaN"]),
     "beyond float32": (with_value(1e300), {"labels": draw()[1]}, ["sample 7 holds 1e+300"]),
     "one axis": (np.ones(5), {"labels": [0] * 5}, ["features must hold samples: (n, d)", "(5,)"]),
@@ -169,7 +169,7 @@ BAD: dict[str, tuple[Any, Mapping[str, Any], list[str]]] = {
     "a width of its own": (
         draw()[0],
         {"labels": draw()[1], "test_data": draw(20, 5)[0], "test_labels": draw(20, 5)[1]},
-        ["features has 5 features and features 4"],
+        ["test_data has 5 features and data 4"],
     ),
     "queries without labels": (draw()[0], {"labels": draw()[1], "test_data": draw(20)[0]}, ["labels"]),
 }

@@ -228,7 +228,7 @@ def test_what_is_no_batch_of_numbers_is_refused(change: Callable[[Tensor], Tenso
 
 
 def test_the_forward_pass_refuses_what_is_too_large_for_its_precision() -> None:
-    with pytest.raises(DataError, match="sample 0 holds NaN or infinity"):
+    with pytest.raises(DataError, match="every sample holds NaN or infinity"):
         encoder_of(VECTORS)(torch.full((3, 5), 1e300, dtype=torch.float64))
 
 
@@ -304,10 +304,10 @@ def test_grey_images_go_through_a_colour_encoder_but_not_the_other_way(rng: np.r
     [
         (GREY, np.zeros((4, 5)), "images"),
         (GREY, np.zeros((4, 8, 8, 2)), "1 or 3 channels"),
-        (GREY, np.full((4, 8, 8), np.nan), "sample 0"),
+        (GREY, np.full((4, 8, 8), np.nan), "every sample"),
         (VECTORS, np.zeros((4, 6)), "takes 5 features per sample, got 6"),
         (VECTORS, np.zeros((4, 8, 8)), "vectors"),
-        (VECTORS, np.full((4, 5), np.inf), "sample 0"),
+        (VECTORS, np.full((4, 5), np.inf), "every sample"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

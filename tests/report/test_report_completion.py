@@ -144,9 +144,11 @@ def test_an_unfinished_run_gets_a_page_that_says_why_it_is_incomplete(
     for file in ("encoder.json", "encoder.safetensors"):
         (run / file).unlink()
     edit_json(run / "run.json", lambda card: card.update(status=status))
-    text = scan(report(run, quiet=True)).text
-    assert "There is no trained encoder to look at" in text
-    assert words in text
+    for is_bare in (False, True):
+        text = scan(report(run, bare=is_bare, quiet=True)).text
+        assert "There is no trained encoder to look at" in text
+        assert words in text
+        assert "labels" not in text.split("Accuracies were not measured.")[1].split("write the report again")[0]
 
 
 def test_unlabelled_data_are_diagnosed_and_their_page_says_why_nothing_is_evaluated(tmp_path: Path) -> None:

@@ -48,7 +48,12 @@ def test_a_tensor_is_taken_or_refused_in_one_sentence(taker: str, kind: str) -> 
     [
         (np.array([[1.0, 1.0], [0.0, -1e300]]), "sample 1 holds -1e+300; scale the values down"),
         (torch.tensor([[1.0], [1e-300]], dtype=torch.float64), "sample 1 holds 1e-300; scale the values up"),
-        (np.array([[1.0, np.inf]]), "sample 0 holds NaN or infinity in torch.float32"),
+        (np.array([[1.0, 2.0], [1.0, np.inf]]), "sample 1 holds NaN or infinity in torch.float32"),
+        (np.full((3, 2), np.nan), "every sample holds NaN or infinity in torch.float32"),
+        (
+            np.array([[1.0, np.inf], [2.0, np.nan]]),
+            "every sample holds NaN or infinity in torch.float32; columns (from 0) without a finite number: 1; leave",
+        ),
     ],
     ids=str,
 )

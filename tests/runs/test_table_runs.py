@@ -55,13 +55,17 @@ def test_other_files_are_taken_by_the_columns_of_training(trained: cp.Run, capsy
 def test_tables_are_audited_diagnosed_and_evaluated(trained: cp.Run) -> None:
     path = trained.path.parent / "x.csv"
     told = str(cp.audit(path, label_column="grade", quiet=True))
-    assert "left out: id" in " ".join(told.split())
     assert cp.diagnose(path, quiet=True, **COLUMNS).answer.startswith("above chance")
     assert {row.features for row in cp.evaluate(path, quiet=True, **COLUMNS).rows} == {"features"}
     feather.write_feather(csv.read_csv(path), path.with_suffix(".feather"))
     assert cp.diagnose(path.with_suffix(".feather"), quiet=True, **COLUMNS).answer.startswith("above chance")
-    with pytest.raises(CounterpointError, match=r"id \(numbers its rows\)"):
+    with pytest.raises(CounterpointError, match=r"cannot be used: id \(numbers its rows\)"):
         cp.train(path, epochs=1, quiet=True)
+    assert "left out (training asks for --source.drop-columns unusable): id" in " ".join(told.split())
+    settings = cp.recommend(path, minutes=0.01, quiet=True, label_column="grade").settings
+    assert settings["source"] == {"label_column": "grade", "drop_columns": "unusable"}
+    given = cp.recommend(path, minutes=0.01, quiet=True, **COLUMNS).settings
+    assert given["source"] == COLUMNS
 
 
 def test_a_second_table_is_taken_by_the_columns_of_the_first(

@@ -103,7 +103,7 @@ def audit(
         Observation(
             code="columns",
             title="how the columns of the table are taken",
-            text=f"{told}.",
+            text=f"{told}.".replace("left out: ", "left out (training asks for --source.drop-columns unusable): "),
             remedy="--source.label-column NAME and --source.drop-columns NAME,NAME choose otherwise",
             count=1,
         )

@@ -27,7 +27,6 @@ LEAF = 4
 SEED = 0
 LEAST_AUC, P_VALUE = 0.95, 0.01  # of one class against the rest, and of all such tests together
 MOST_DETAIL, MARK_ERRORS = 40.0, 4.5  # levels; standard errors by which a pixel of a mark is off the mean of all
-MARKS = ("border", "darkness", "blur", "watermark")  # of which a class may have one of its own
 FILE_CUES = ("resolution", "file format", "JPEG quality")  # of the files, and not of what they show
 
 
@@ -89,10 +88,10 @@ def class_cues(
     ranked = {
         name: _closeness(numbers_NK, labels, folds)
         for name, numbers_NK in numbers.items()
-        if name in FILE_CUES or (name in MARKS and not is_small)
+        if name in FILE_CUES or (name in ("border", "darkness", "blur") and not is_small)
     }
     if not is_small:
-        ranked["watermark"] = _mark_scores(seen.looks.small_NSS3[ids], labels, folds)
+        ranked["watermark or common background"] = _mark_scores(seen.looks.small_NSS3[ids], labels, folds)
     return tuple(found), _sure(ranked, labels, class_names)
 
 

@@ -29,6 +29,8 @@ ALIKE_NAMES, MOST_CLASS_NAMES = 0.93, 1000  # likeness of names, by difflib
 SURELY_WRONG = 0.9  # of the votes by which another class leads: at most 1 of 1,797 scanned digits as they are
 SHARED = 0.2  # of the pictures of the smaller class
 REMOVE = "leave the copies out with --source.exclude FILE (`counterpoint recommend` writes that file)"
+CONVERT = "convert the files of all classes to one format, size and quality"
+COLLECT = "collect pictures without it, or use views that remove it: crops against borders, jitter against colours"
 
 
 def check_unreadable(evidence: SetEvidence) -> Observation | None:
@@ -94,13 +96,13 @@ def check_noise(evidence: SetEvidence) -> Observation | None:
 def check_confined(evidence: SetEvidence) -> Observation | None:
     """One class that a cue without content distinguishes from all others."""
     _, sure = evidence.cues
+    remedies = dict.fromkeys(CONVERT if each.name in FILE_CUES else COLLECT for each in sure)
     return warned(
         sure,
         code="class-cue",
         title=f"{amount(len({each.label for each in sure}), 'label')} can be predicted without the pictures' content",
-        text="Measured is the share of pairs that this alone ranks correctly, class above others (AUC). An "
-        "encoder may learn it instead of the class.",
-        remedy="convert the pictures of these classes to the format of the others",
+        text="AUC: share of pairs that this alone ranks right, class above others. An encoder may learn it instead.",
+        remedy="; ".join(remedies),
         names=tuple(f"{each.name}: {each.label} (AUC {each.auc:.3f})" for each in sure),
     )
 
@@ -302,9 +304,7 @@ def check_cues(evidence: SetEvidence) -> Observation | None:
         title=f"the class of {first.accuracy:.0%} of the pictures follows from {first.name} alone"
         + (f" (also: {others})" if others else ""),
         text="An encoder may learn this instead of what the pictures show, and fail where it does not hold.",
-        remedy="convert the files of all classes to one format"
-        if first.name in FILE_CUES
-        else "find out whether this holds outside of these data; views that change it teach the encoder to ignore it",
+        remedy=CONVERT if first.name in FILE_CUES else f"see whether this holds outside of these data, or {COLLECT}",
         measured=first.accuracy,
         low=first.low,
         high=first.high,

@@ -13,6 +13,7 @@ from counterpoint.audit.step_timing import Timing, timings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import read_json, write_text
 from counterpoint.core.run_records import Figure, Listed, Record, Text, read_record
+from counterpoint.core.table_columns import UNUSABLE
 from counterpoint.core.terminal_text import WIDTH, shown
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import dump_yaml, nest
@@ -187,6 +188,8 @@ def recommend(  # noqa: PLR0913 (its signature is published)
     draft.put("data", str(data), "as given", "high", "given")
     for name, value in source.items():
         draft.put(f"source.{name}", value, "as given", "high", "given")
+    if "drop_columns" not in source and (table := found.found("columns")) and "left out" in table.text:
+        draft.put("source.drop_columns", UNUSABLE, "the audit names what cannot be used", "high", "measured here")
     gone = found.left_out(near_copies=drop_near_copies)
     _about_source(draft, found, gone, drop_near_copies)
     if use_labels and len(found.passport.classes) < 2:
@@ -246,9 +249,7 @@ def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) ->
         reporter.say(f"{_name(each)}: {each.step_seconds * 1e3:,.0f} ms per step")
     timing = next((each for each in reversed(tried) if each.fits(minutes)), tried[0])
     known = timing.resolution.settings
-    reason = (
-        f"{timing.step_seconds * 1e3:,.0f} ms per step of {known.batch_size} samples here ({timing.num_steps} timed)"
-    )
+    reason = f"{timing.step_seconds * 1e3:,.0f} ms per step of {known.batch_size} samples ({timing.num_steps} timed)"
     if slow := [each for each in tried if not each.fits(minutes)]:
         reason += f"; too slow for {minutes:g} minutes: {', '.join(map(_name, slow))}"
     draft.put("encoder", known.encoder, reason, "high", "measured here")

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.checks import check_held
-from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.errors import DataError, first_line, some
 from counterpoint.core.numerics import holding
 
 Kind = Literal["images", "vectors"]
@@ -88,7 +88,7 @@ def finite_vectors(array: Any, *, name: str = "data") -> tuple[Tensor, Tensor]:
     if samples.ndim != 2 or not samples.is_floating_point():
         return (vectors := to_samples(samples, "vectors", name=name)), torch.ones(len(vectors), dtype=torch.bool)
     is_finite_N = samples.isfinite().all(dim=1)
-    # Where hardly anything is left, the error of the whole names the rows.
+    # Where hardly anything is left, the error of the whole names the rows, or the columns.
     kept = samples[is_finite_N] if 1 < int(is_finite_N.sum()) < len(samples) else samples
     return to_samples(kept, "vectors", name=name), is_finite_N
 
@@ -106,10 +106,13 @@ def check_finite(samples: Tensor, name: str, remedy: str = "") -> None:
     # One pass that keeps nothing: only a sum that is not finite, which may also be too large, is looked into.
     if not samples.is_floating_point() or math.isfinite(samples.detach().sum().item()):
         return
-    finite_N = torch.isfinite(samples.reshape(len(samples), -1)).all(dim=1)
+    finite_NF = torch.isfinite(samples.reshape(len(samples), -1))
+    finite_N, odd = finite_NF.all(dim=1), (~finite_NF.any(dim=0)).nonzero()[:, 0].tolist()
+    if samples.ndim == 2 and not remedy and 0 < len(odd) < finite_NF.shape[1]:
+        remedy = f"; columns (from 0) without a finite number: {some(list(map(str, odd)))}; leave them out"
     if not bool(finite_N.all()):
-        first = int((~finite_N).nonzero()[0])
-        raise DataError(f"{name} must be finite, but sample {first} holds NaN or infinity in {samples.dtype}{remedy}")
+        where = f"sample {int((~finite_N).nonzero()[0])}" if finite_N.any() else "every sample"
+        raise DataError(f"{name} must be finite, but {where} holds NaN or infinity in {samples.dtype}{remedy}")
 
 
 def to_unit_float(images_NCHW: Tensor) -> Tensor:

@@ -167,7 +167,7 @@ def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]
 
     Raises:
         UsageError: there is no column of a name to leave out.
-        DataError: columns that are neither numbers nor categories; or none is left.
+        DataError: columns that cannot be used; or none is left.
     """
     dropped = [] if drop in ("none", UNUSABLE) else _names(drop, table)
     if (num_rows := len(next(iter(table.values()), (0, 0)))) < 2:
@@ -196,13 +196,10 @@ def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]
         names = ",".join(map(_quoted, [*dropped, *faults])) if len(faults) <= MOST_NAMED else UNUSABLE
         names = names.replace("'", "'\"'\"'")  # for a shell
         raise DataError(
-            f"{name} has columns that are neither numbers nor categories: {reasons}; leave them out with "
-            f"--source.drop-columns '{names}'"
+            f"{name} has columns that cannot be used: {reasons}; leave them out with --source.drop-columns '{names}'"
         )
     if not columns:
-        raise DataError(
-            f"{name} has no column of numbers or categories to train on, besides labels and what is left out"
-        )
+        raise DataError(f"{name} has no column of numbers or categories besides labels and what is left out")
     return ColumnPlan(tuple(columns)), [*dropped, *(f"{each} ({fault})" for each, fault in faults.items())]
 
 

@@ -130,7 +130,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings, reporter
         return subject
     queries = features_source(samples.test_data, samples.test_labels, look, reporter, source.table)
     if queries.shape != source.shape:
-        raise DataError(f"{queries.name} has {queries.shape[0]} features and {source.name} {width}; both must be equal")
+        raise DataError(f"test_data has {queries.shape[0]} features and data {width}; both must be equal")
     return beside(subject, queries)
 
 

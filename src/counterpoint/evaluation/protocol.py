@@ -209,7 +209,7 @@ def _labelled_positions(subject: Subject) -> tuple[Tensor, Tensor]:
     labels = subject.source.labels
     if labels is None:
         raise DataError(
-            f"{subject.source.name} has no labels, and accuracy needs them; give --labels FILE (.csv or .npy), "
+            f"{subject.source.name} has no labels, and accuracy needs them; give --labels FILE (Python: labels=), "
             "or use `counterpoint diagnose`, which needs none"
         )
     # An unknown label (-1) can neither vote nor be right.

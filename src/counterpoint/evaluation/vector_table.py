@@ -22,7 +22,7 @@ from counterpoint.core.settings import PartSettings, SourceSettings
 from counterpoint.core.table_columns import ColumnPlan
 from counterpoint.core.user_files import as_path, is_shard_folder, open_regular
 from counterpoint.data.formats.arrow_and_csv import is_columns, open_columns
-from counterpoint.data.formats.labels import is_missing, labels_as_asked, number_labels
+from counterpoint.data.formats.labels import is_missing, labels_as_asked
 from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz
 from counterpoint.data.source import Source, fingerprint, source_of
 from counterpoint.data.sources import of_classes
@@ -212,11 +212,8 @@ def features_source(
         rows = to_samples(features if table is None else table.vectors, "vectors", name="features")
         name, digest = FEATURES, fingerprint([rows.numpy()], None)
     names = (table.names if table is not None else ()) or tuple(map(str, range(len(rows))))
-    if isinstance(labels, str | Path):
-        found = labels_as_asked(str(labels), names, lambda: None)
-    else:
-        labels = table.labels if labels is None and table is not None else labels
-        found = None if labels is None else number_labels(labels, len(names))
+    labels = table.labels if labels is None and table is not None else labels
+    found = labels_as_asked(labels, names, lambda: None)
     known = {"fingerprint": digest[:16], "sample_names": names, "table": None if table is None else table.plan}
     source = source_of(name, MemoryStore(rows), (rows.shape[1],), found, **known)
     return source if look.classes is None else of_classes(source, look.classes)

@@ -63,7 +63,7 @@ def report(
         target = Path(os.path.commonpath(places)) / RunFolder(folders[0]).report.name
     # Refuse before the work: what a run lacks takes long to make.
     check_target(RUN_PAGE, target)
-    gaps = [{} for _ in known] if bare else complete(known, quiet=quiet)
+    gaps = [_untrained(run.folder, ("evaluate", "diagnose")) for run in known] if bare else complete(known, quiet=quiet)
     records = tuple(
         read_run(folder, name=name, order=order, gaps=gaps[order])
         for order, (folder, name) in enumerate(zip(folders, display_names(folders), strict=True))

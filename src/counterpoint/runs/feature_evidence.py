@@ -17,7 +17,7 @@ from counterpoint.core.array_layout import finite_vectors, to_samples, to_unit_f
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import DataError
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
-from counterpoint.data.formats.labels import Labels, number_labels
+from counterpoint.data.formats.labels import Labels, labels_as_asked
 from counterpoint.data.order import Split, split_source
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.evidence import (
@@ -98,7 +98,7 @@ def given_features(features: Any, labels: Any, views: Any, source: Source | None
         )
     # Labels that are given count more than those that came with the table, and these more than those of the samples.
     own = table.labels if table and labels is None else labels
-    numbered = None if own is None else number_labels(own, len(is_finite_N))
+    numbered = labels_as_asked(own, names, lambda: None)
     if numbered is None and source is not None and source.labels is not None:
         numbered = Labels(source.labels, source.class_names)
     return GivenFeatures(

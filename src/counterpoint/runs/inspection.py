@@ -14,7 +14,6 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import as_path, is_file_or_shards
 from counterpoint.core.validation import build
 from counterpoint.data.formats.arrow_and_csv import is_columns
-from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold
 from counterpoint.diagnostics.evidence import Concept, Evidence
 from counterpoint.diagnostics.findings import Findings, draw_findings
@@ -77,7 +76,6 @@ def diagnose(
         subject = read_table(path, only_finite=False) if of_columns is None else of_columns
         if of_columns is not None:
             look = {name: value for name, value in look.items() if name not in ("label_column", "drop_columns")}
-        labels = read_npy(Path(labels)) if isinstance(labels, str | Path) else labels
     if isinstance(subject, Run | str | Path) or is_encoder(subject):
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")

@@ -32,7 +32,7 @@ class DiagnoseFlags(JsonFlags, SubjectFlags, LookSettings):
     data: str | None = option(
         "with a run: other samples, or the array it was trained on (default: its own); with features: their samples"
     )
-    labels: str | None = option("file with one label per sample: .npy; for a run on a folder also .csv")
+    labels: str | None = option("file with one label per sample: .csv (file,label) or .npy")
     views: str | None = option("with features: those of another view of the same samples, .npy")
     threshold: float = option("value above which a feature counts as active", 1e-5)
     fail_on: Level | None = option("exit with code 3 if a finding is at least this bad (for scripts)")

@@ -131,22 +131,22 @@ def _labels_from_csv(path: Path, names: Sequence[str]) -> Labels | None:
     return number_labels(given, len(given))
 
 
-def labels_as_asked(asked: str, names: Sequence[str], rule: Callable[[], Labels | None]) -> Labels | None:
-    """Labels of samples with some names as ``source.labels`` asks: auto (the rule), none, or a file.
+def labels_as_asked(asked: Any, names: Sequence[str], rule: Callable[[], Labels | None]) -> Labels | None:
+    """Labels of samples with some names as ``source.labels`` asks: auto (the rule), none, or a file; or one per sample.
 
     Raises:
         UsageError: it asks for something else.
         DataError: the file does not fit the samples.
     """
-    if asked == "none":
-        return None
-    if asked == "auto":
-        return rule()
-    if asked.endswith(".npy"):
-        return number_labels(read_npy(Path(asked)), len(names))
-    if asked.endswith(".csv"):
-        return _labels_from_csv(Path(asked), names)
-    raise UsageError(f"source.labels must be auto, none, a .csv or a .npy file, got {asked!r}")
+    if not isinstance(asked, str | Path):
+        return None if asked is None else number_labels(asked, len(names))
+    if asked in ("auto", "none"):
+        return rule() if asked == "auto" else None
+    if (path := Path(asked)).suffix == ".npy":
+        return number_labels(read_npy(path), len(names))
+    if path.suffix == ".csv":
+        return _labels_from_csv(path, names)
+    raise UsageError(f"source.labels must be auto, none, a .csv or a .npy file, got {str(asked)!r}")
 
 
 def own_labels(images: Sequence[Located]) -> Labels | None:

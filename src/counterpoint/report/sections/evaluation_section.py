@@ -17,14 +17,13 @@ from counterpoint.report.wording import count, figure_of, interval, listing, num
 
 MAX_ROWS = 300  # every protocol of the papers, for eight kinds of features
 MAX_TABLES = 6  # of figures with a part of the features
-WHAT = "evaluation (which needs labels)"
 WIDTH = 820.0
 
 
 def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
     """Draw every accuracy with its interval, list them, and state the protocols in words."""
     evaluated = [_without_conditions(run) for run in runs if run.evaluation and run.evaluation.rows]
-    absent = absences([run for run in runs if not (run.evaluation and run.evaluation.rows)], WHAT, "evaluate")
+    absent = absences([run for run in runs if not (run.evaluation and run.evaluation.rows)], "evaluation", "evaluate")
     elsewhere = _elsewhere(runs)
     if not evaluated:
         return join(absent, elsewhere)

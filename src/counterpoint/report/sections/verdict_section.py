@@ -125,7 +125,7 @@ def _verdict(run: RunRecord, num_runs: int) -> Markup:
     told = join(tag, _unfinished(run), _judgement(run))
     if num_runs > 1:  # they have one table of figures
         return element("div", told, class_="verdict")
-    unmeasured = missing(run, "Accuracies were not measured, which needs labels.", "evaluate")
+    unmeasured = missing(run, "Accuracies were not measured.", "evaluate")
     return element("div", told, columns([standing(run) or unmeasured, _worst(run)]), class_="verdict")
 
 
