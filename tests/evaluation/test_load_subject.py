@@ -151,7 +151,11 @@ def with_value(value: float) -> np.ndarray:
 
 
 BAD: dict[str, tuple[Any, Mapping[str, Any], list[str]]] = {
-    "no labels": (draw()[0], {}, ["features has no labels, and accuracy needs them; give --labels FILE (Python: labels=)"]),
+    "no labels": (
+        draw()[0],
+        {},
+        ["features has no labels, and accuracy needs them; give --labels"],
+    ),
     "nan": (with_value(np.nan), {"labels": draw()[1]}, ["sample 7 holds NaN"]),
     "beyond float32": (with_value(1e300), {"labels": draw()[1]}, ["sample 7 holds 1e+300"]),
     "one axis": (np.ones(5), {"labels": [0] * 5}, ["features must hold samples: (n, d)", "(5,)"]),
