@@ -161,9 +161,8 @@ class Findings(Record, Printed):
         lines = [self.verdict, *filter(None, [self.limits])]
         for finding in self.findings:
             lines.append(f"  {finding.level:<8} {finding.title}")
-            details = finding.details if finding.level in ("warning", "severe") else []
-            if finding.level == "note" and finding.remedy:
-                details = [f"try: {finding.remedy}"]
+            shown = {"good": (), "note": ("try: ", "samples: ")}.get(finding.level, ("",))
+            details = [line for line in finding.details if line.startswith(shown)]
             lines += [fill(line, WIDTH, initial_indent=INDENT, subsequent_indent=HANGING) for line in details]
         return "\n".join(lines)
 

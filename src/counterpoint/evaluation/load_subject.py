@@ -130,7 +130,8 @@ def _open_features(features: Any, samples: Samples, look: LookSettings, reporter
         return subject
     queries = features_source(samples.test_data, samples.test_labels, look, reporter, source.table)
     if queries.shape != source.shape:
-        raise DataError(f"test_data has {queries.shape[0]} features and data {width}; both must be equal")
+        names = [queries.name, source.name] if queries.name != source.name else ["test_data", "data"]  # of arrays
+        raise DataError(f"{names[0]} has {queries.shape[0]} features and {names[1]} {width}; both must be equal")
     return beside(subject, queries)
 
 

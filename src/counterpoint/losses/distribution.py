@@ -19,7 +19,7 @@ from counterpoint.core.checks import check_positive, check_real, check_weight, c
 from counterpoint.core.counter_random import PURPOSE_TARGET, epps_pulley, knots, normal, slice_directions, uniform
 from counterpoint.core.numerics import is_transformed, product
 from counterpoint.losses.inputs import prepare_views
-from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.loss import Loss, LossCard, Part, first_gradient
 from counterpoint.losses.pairs import Pairing
 
 NUM_SLICES = 256
@@ -161,6 +161,12 @@ class SIGReg(SlicedLoss):
         return self.lambda_ * n * sum(weight * (1 - normal_at_t) ** 2 for _, normal_at_t, weight in knots())
 
 
+_NO_SECOND = (
+    "VISReg has no second derivative, since the deviations that divide are held fixed: differentiating its gradient "
+    "gives the Hessian of no loss"
+)
+
+
 class VISReg(SlicedLoss):
     r"""VISReg: views agree, every feature keeps a deviation of 1, and the shape of every slice is a Gaussian's.
 
@@ -194,7 +200,7 @@ class VISReg(SlicedLoss):
         ValueError: an argument out of range.
 
     Unchanged by permuting samples, swapping views and moving all vectors together. Time n D M and the sorting of M
-    columns, memory n (D + M).
+    columns, memory n (D + M). Deviations held fixed give a gradient and no Hessian: a second derivative raises.
 
     >>> z = torch.ones(4, 2)
     >>> abs(float(VISReg()(z, z)) - VISReg().chance(4)) < 1e-6
@@ -232,7 +238,8 @@ class VISReg(SlicedLoss):
             variance_D = centred_ND.square().sum(dim=0) / (len(z_ND) - 1)
             deviation_D = (variance_D + self.variance_epsilon).sqrt()
             scales.append((1 - deviation_D).square().mean())
-            slices_NM = product(centred_ND / deviation_D.detach(), directions_DM)
+            shape_ND = first_gradient(centred_ND / deviation_D.detach(), deviation_D, refusal=_NO_SECOND)
+            slices_NM = product(shape_ND, directions_DM)
             shapes.append(sorted_distance(slices_NM, quantiles_N))
         return (
             self.invariance * distance

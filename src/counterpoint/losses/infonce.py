@@ -3,7 +3,6 @@
 # N samples per view, A anchors, D features
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from counterpoint.core.checks import LARGEST, check_positive, check_real
 from counterpoint.kernels.contract import EXPONENTIAL
 from counterpoint.losses.family import member
 from counterpoint.losses.inputs import check_temperature, prepare_views
-from counterpoint.losses.loss import Loss, LossCard, Part, first_order, shown_by_call
+from counterpoint.losses.loss import Loss, LossCard, Part, first_gradient, shown_by_call
 from counterpoint.losses.pair_loss import Attention, PairLoss, Reduction
 from counterpoint.losses.pairs import Anchors, ContrastiveLoss, Negatives, Pairing, Psi, log_plus
 
@@ -174,7 +173,10 @@ class DCLW(ContrastiveLoss):
         excess_A = (len(z0) * torch.softmax(positive_N / self.sigma, dim=0) - 1)[own]  # 1 - w
         # A detached weight would allow a second derivative, that of no loss, without a word.
         own_A = positive_N[own]
-        pull_A: Any = excess_A * own_A if self.backpropagate_weights else _Held.apply(excess_A, own_A)
+        if self.backpropagate_weights:
+            pull_A = excess_A * own_A
+        else:
+            pull_A = first_gradient(excess_A.detach() * own_A, excess_A, refusal=_NO_SECOND)
         # Both vectors of a sample have one weight and one positive: the mean over n is that over 2n.
         # DCL's gap has -cos_ii' / tau in it already: what is left is small, where w is near 1.
         return self.decoupled(z0, z1, part=part) + pull_A.mean() / self.temperature
@@ -203,34 +205,6 @@ class DCLW(ContrastiveLoss):
         """
         self.num_negatives(n)
         return self.decoupled.floor(n, nonnegative=nonnegative)
-
-
-class _Held(torch.autograd.Function):
-    """weight * value, with the weight held fixed in the gradient."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(weight_N: Tensor, value_N: Tensor) -> Tensor:
-        return weight_N * value_N
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0])
-        ctx.save_for_forward(inputs[0])
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
-        return None, _slope(ctx.saved_tensors[0], grad_outputs[0])
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        return _slope(ctx.saved_tensors[0], tangents[1])
-
-
-def _slope(weight_N: Tensor, move_N: Tensor) -> Tensor:
-    """Weight times a change of the value; the weights depend on all that the value does."""
-    return first_order(weight_N * move_N, weight_N, refusal=_NO_SECOND)
 
 
 _NO_SECOND = (
