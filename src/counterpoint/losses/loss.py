@@ -343,41 +343,6 @@ def first_order(derivative: Tensor, at: Tensor, *, refusal: str) -> Tensor:
     return _FirstOrder.apply(derivative, at, refusal)  # pyright: ignore[reportReturnType]
 
 
-def first_gradient(value: Tensor, at: Tensor, *, refusal: str) -> Tensor:
-    """A value in which something is held fixed: it has a gradient, and differentiating that raises.
-
-    Args:
-        value: returned unchanged.
-        at: what is held fixed, before it was.
-        refusal: what the error says.
-    """
-    return _FirstGradient.apply(value, at, refusal)  # pyright: ignore[reportReturnType]
-
-
-class _FirstGradient(torch.autograd.Function):
-    """The identity, whose derivative is of first order."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(value: Tensor, at: Tensor, refusal: str) -> Tensor:
-        return value.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, str], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
-        ctx.save_for_forward(inputs[1])
-        ctx.refusal = inputs[2]
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
-        return first_order(grad_outputs[0], ctx.saved_tensors[0], refusal=ctx.refusal), None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        return first_order(tangents[0], ctx.saved_tensors[0], refusal=ctx.refusal)
-
-
 class _FirstOrder(torch.autograd.Function):
     """The identity, without derivatives."""
 
@@ -399,3 +364,32 @@ class _FirstOrder(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         raise RuntimeError(ctx.refusal)
+
+
+def first_gradient(value: Tensor, at: Tensor, *, refusal: str) -> Tensor:
+    """A value in which something is held fixed: it has a gradient, and differentiating that raises.
+
+    Args:
+        value: returned unchanged.
+        at: what is held fixed, before it was.
+        refusal: what the error says.
+    """
+    return _FirstGradient.apply(value, at, refusal)  # pyright: ignore[reportReturnType]
+
+
+class _FirstGradient(_FirstOrder):
+    """The identity, whose derivative has no derivatives."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, str], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.save_for_forward(inputs[1])
+        ctx.refusal = inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        return first_order(grad_outputs[0], ctx.saved_tensors[0], refusal=ctx.refusal), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return first_order(tangents[0], ctx.saved_tensors[0], refusal=ctx.refusal)
