@@ -316,7 +316,7 @@ def read_study(path: Path, scale: Scale = "small") -> Study:
     asked = read_yaml_mapping(path)
     study = build(Study, asked, str(path))
     plan = study.at(scale if study.longer or scale != "longer" else "small")
-    arms, claims = _with_sets(study, path)
+    arms, claims = _with_sets(study, path, scale)
     known = {arm.name: arm for arm in arms}
     names = [arm.name for arm in arms]
     if doubled := [name for name in names if names.count(name) > 1]:
@@ -348,8 +348,8 @@ def _arms_of(claim: StudyClaim) -> list[str]:
     return [name for name in (claim.first, claim.second) if name is not None]
 
 
-def _with_sets(study: Study, path: Path) -> tuple[list[Arm], list[StudyClaim]]:
-    """Arms and claims of the study's own set and of the others.
+def _with_sets(study: Study, path: Path, scale: Scale) -> tuple[list[Arm], list[StudyClaim]]:
+    """Arms and claims of the study's own set and of the others, whose stand-ins are named where they are taken.
 
     Raises:
         UsageError: a set names an arm or a claim that is not there.
@@ -360,12 +360,13 @@ def _with_sets(study: Study, path: Path) -> tuple[list[Arm], list[StudyClaim]]:
         if missing := [*(set(other.printed) - {arm.name for arm in study.arms}), *(set(other.claims) - set(says))]:
             raise UsageError(f"{path}: the set {name} names {sorted(missing)[0]!r}, which is not there")
         scales = SCALES if other.small else ("paper",)
+        name_here = f"{other.says} ({other.small} here)" if other.small and scale != "paper" else other.says
         for key, printed in other.printed.items():
             arm = study.arm(key)
             recipe = arm.recipe.replace(f"-{own.replace('-', '')}-", f"-{name.replace('-', '')}-")
             changes = {
                 "name": f"{key}-{name}",
-                "says": f"{arm.says}, {other.says}",
+                "says": f"{arm.says}, {name_here}",
                 "recipe": other.recipes.get(key, recipe),
                 "data": other.small or None,
                 "paper_data": name,
@@ -375,7 +376,7 @@ def _with_sets(study: Study, path: Path) -> tuple[list[Arm], list[StudyClaim]]:
             arms.append(arm.model_copy(update=changes))
         for told, source in other.claims.items():
             claim = says[told]
-            changes = {"says": f"{told}, {other.says}", "source": source, "scales": SCALES}
+            changes = {"says": f"{told}, {name_here}", "source": source, "scales": SCALES}
             changes |= {"first": f"{claim.first}-{name}", "second": claim.second and f"{claim.second}-{name}"}
             claims.append(claim.model_copy(update=changes))
     return arms, claims
