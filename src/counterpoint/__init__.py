@@ -9,9 +9,7 @@ Everything public is loaded when first used, so that ``import counterpoint`` and
     cp.evaluate(run), cp.diagnose(run), cp.report(run)
 """
 
-import ast
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterpoint.core import __version__ as __version__
@@ -70,26 +68,59 @@ if TYPE_CHECKING:
 
 prepare_process()  # before torch is loaded, where that can be
 
+_DEFERRED = {
+    "Audit": "counterpoint.audit.audit_record",
+    "Comparison": "counterpoint.runs.comparison_record",
+    "Copies": "counterpoint.evaluation.search_records",
+    "ContrastiveEncoder": "counterpoint.estimator.contrastive_encoder",
+    "Encoder": "counterpoint.nn.trained",
+    "Evaluation": "counterpoint.evaluation.protocol",
+    "Exported": "counterpoint.export.export_record",
+    "Findings": "counterpoint.diagnostics.findings",
+    "FineTuned": "counterpoint.runs.fine_tuning",
+    "HessianSpectrum": "counterpoint.runs.curvature_record",
+    "SearchAnswer": "counterpoint.evaluation.search_records",
+    "SeedEvaluation": "counterpoint.runs.seed_evaluation",
+    "Selection": "counterpoint.runs.selection",
+    "Sparsified": "counterpoint.runs.sparsifying",
+    "Recommendation": "counterpoint.audit.recommending",
+    "Table": "counterpoint.search.table",
+    "Verification": "counterpoint.runs.verification",
+    "audit": "counterpoint.audit.auditing",
+    "compare": "counterpoint.runs.comparison",
+    "diagnose": "counterpoint.runs.inspection",
+    "duplicates": "counterpoint.search.duplicates",
+    "embed": "counterpoint.search.table",
+    "evaluate": "counterpoint.evaluation.protocol",
+    "evaluate_seeds": "counterpoint.runs.seed_evaluation",
+    "export": "counterpoint.export.exporting",
+    "fine_tune": "counterpoint.runs.fine_tuning",
+    "hessian_spectrum": "counterpoint.runs.hessian_spectra",
+    "load": "counterpoint.nn.trained",
+    "preview": "counterpoint.runs.preview",
+    "push_to_hub": "counterpoint.export.hub",
+    "recommend": "counterpoint.audit.recommending",
+    "report": "counterpoint.report.page",
+    "resume": "counterpoint.runs.training",
+    "search": "counterpoint.search.searching",
+    "select": "counterpoint.runs.selection",
+    "sparsify": "counterpoint.runs.sparsifying",
+    "train": "counterpoint.runs.training",
+    "verify": "counterpoint.runs.verification",
+}
 
-def _deferred() -> dict[str, str]:
-    """The module of each name that is imported above for type checkers alone."""
-    block = next(node for node in ast.parse(Path(__file__).read_text("utf-8")).body if isinstance(node, ast.If))
-    lines = (node for node in block.body if isinstance(node, ast.ImportFrom))
-    return {alias.name: str(line.module) for line in lines for alias in line.names}
-
-
-_DEFERRED = _deferred()
 _HERE = ("CounterpointError", "DataError", "InterruptedRunError", "Run", "RunError", "SeedRuns", "TrainingError")
-_HERE += ("UsageError", "__version__")
-__all__ = [*sorted(_DEFERRED), *_HERE]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll]
+_HERE += ("UsageError", "__version__", "losses", "theory")
+__all__ = [*_DEFERRED, *_HERE]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name from its module at first use."""
+    if name in ("losses", "theory"):
+        return import_module(f"counterpoint.{name}")
     if name not in _DEFERRED:
         raise AttributeError(gone(name) or f"module 'counterpoint' has no attribute {name!r}")
-    is_package = _DEFERRED[name] == __name__  # losses and theory
-    value = import_module(f"{__name__}.{name}") if is_package else getattr(import_module(_DEFERRED[name]), name)
+    value = getattr(import_module(_DEFERRED[name]), name)
     globals()[name] = value  # a sub-package of the same name, once imported, must not hide the function
     return value
 
