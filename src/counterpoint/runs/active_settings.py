@@ -1,4 +1,4 @@
-"""Which settings have an effect in a run; settings without an effect are refused if they were given.
+"""Find the settings that have an effect in a run, and refuse given settings that have none.
 
 A setting without effect keeps its default, is not filled in, and is absent from ``resolved.yaml``.
 """
@@ -36,7 +36,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What decides which settings have an effect.
+    """The settings and the shape of a sample, which decide what settings have an effect.
 
     Attributes:
         settings: as far as they are known; ``auto`` is the method's default.
@@ -78,18 +78,18 @@ class Facts:
         return plan_views(self.settings.views)
 
     def lacks_loss_setting(self, name: str) -> str | None:
-        """Why a setting that many losses share has no effect here."""
+        """Return why a setting that many losses share has no effect here; None if it has one."""
         if name in self.loss_takes:
             return None
         if self.loss == CUSTOM:
             return "a loss of your own takes its arguments from --loss.options, or where you make it"
         if "rule" in parameters_of(self.loss):
             return f"loss {self.loss} takes negatives; its rule may take more, as in --loss.options '{{{name}: 0.1}}'"
-        taken = ", ".join(sorted(self.loss_takes)) or "none of temperature, epsilon and negatives"
-        return f"loss {self.loss} takes {taken}"
+        names = ", ".join(sorted(self.loss_takes)) or "none of temperature, epsilon and negatives"
+        return f"loss {self.loss} takes {names}"
 
     def lacks_part(self, attribute: str, part: str) -> str | None:
-        """Why a setting of a part that some methods have has no effect here."""
+        """Return why a setting of a part that only some methods have has no effect here; None if it has one."""
         if getattr(self.method, attribute) is not None:
             return None
         owners = [name for name, method in METHODS.items() if getattr(method, attribute) is not None]
@@ -115,11 +115,11 @@ def check_choices(settings: TrainSettings) -> None:
 
 
 def idle_settings(settings: TrainSettings, shape: tuple[int, ...] | None = None) -> Mapping[str, str]:
-    """Settings that have no effect, each with the reason and what has one.
+    """Return the settings that have no effect, each with the reason and with what has an effect.
 
     Args:
         settings: as far as they are known.
-        shape: of one sample, where the views are filled in, too.
+        shape: of one sample, if the views are filled in, too; None before.
     """
     facts = Facts(settings, shape)
     # Before the data are open, it is unknown whether they are pictures.
@@ -128,19 +128,19 @@ def idle_settings(settings: TrainSettings, shape: tuple[int, ...] | None = None)
     return {path: why for path, rule in rules.items() if (why := rule(facts)) is not None}
 
 
-def refuse_idle(asked: TrainSettings, idle: Mapping[str, str]) -> None:
-    """Refuse what someone gave and what has no effect.
+def refuse_idle(settings: TrainSettings, idle: Mapping[str, str]) -> None:
+    """Refuse a setting that differs from its default and has no effect.
 
     Raises:
         UsageError: names the setting, the method, and what has an effect.
     """
     for path, why in idle.items():
-        if attrgetter(path)(asked) != DEFAULTS[path]:  # a default asks for nothing
-            raise UsageError(f"{path} has no effect with method {asked.method}: {why}; leave it out")
+        if attrgetter(path)(settings) != DEFAULTS[path]:  # a default asks for nothing
+            raise UsageError(f"{path} has no effect with method {settings.method}: {why}; leave it out")
 
 
 def without_idle(settings: TrainSettings, idle: Mapping[str, str]) -> dict[str, Any]:
-    """Settings as plain data, without those that have no effect; what an older version recorded stays."""
+    """Return settings as plain data without those that have no effect; what an older version recorded stays."""
     values = settings.model_dump(mode="json")
     for path in idle:
         if attrgetter(path)(settings) == DEFAULTS[path]:
@@ -150,24 +150,24 @@ def without_idle(settings: TrainSettings, idle: Mapping[str, str]) -> dict[str, 
     return values
 
 
-def _local(facts: Facts) -> str | None:
-    """Local views go to losses that take more than two views."""
+def _needs_many_views(facts: Facts) -> str | None:
+    """Local views need a loss that takes more than two views."""
     if facts.method.wiring == "joint" and facts.loss in OF_DISTRIBUTIONS:
         return None
     return f"loss {facts.loss} compares two views; {', '.join(OF_DISTRIBUTIONS)} (--loss.name) take more"
 
 
-def _stem(facts: Facts) -> str | None:
-    """Stem and kernels of ResNets; which encoder ``auto`` is shows with the data."""
+def _needs_resnet(facts: Facts) -> str | None:
+    """Stem and initial kernels need a ResNet; which encoder ``auto`` stands for is known only with the data."""
     encoder = facts.settings.encoder
     if facts.shape is not None and len(facts.shape) == 1:
         return "the data are vectors; built-in ResNets, which have several stems, take images"
-    known = encoder == AUTO or has_stem(encoder)
-    return None if known else f"encoder {encoder} has one stem, drawn in one way; ResNets of ours have several"
+    may_have_stems = encoder == AUTO or has_stem(encoder)
+    return None if may_have_stems else f"encoder {encoder} has one stem, drawn in one way; ResNets of ours have several"
 
 
-def _read_by(path: str, *values: str) -> Callable[[Facts], str | None]:
-    """A setting that is read where another one has one of some values."""
+def _needs_value(path: str, *values: str) -> Callable[[Facts], str | None]:
+    """Make the rule of a setting that is read only if the setting at ``path`` has one of ``values``."""
 
     def rule(facts: Facts) -> str | None:
         value = facts.projector if path == "projector.kind" else attrgetter(path)(facts.settings)
@@ -176,18 +176,18 @@ def _read_by(path: str, *values: str) -> Callable[[Facts], str | None]:
     return rule
 
 
-_OF_MLP = _read_by("projector.kind", "mlp")
+_NEEDS_MLP = _needs_value("projector.kind", "mlp")
 
 
-def _output_norm(facts: Facts) -> str | None:
+def _needs_norm(facts: Facts) -> str | None:
     norm = chosen(facts.settings.projector.norm, facts.method.projector_norm)
-    return _OF_MLP(facts) or (
+    return _NEEDS_MLP(facts) or (
         "projector.norm is none; a norm after the last layer goes with those before it" if norm == "none" else None
     )
 
 
 def _needs_change(name: str, *, unless: float | tuple[float, float] = 0.0) -> Callable[[Facts], str | None]:
-    """A setting of a change of pictures: without effect where the change is never made."""
+    """Make the rule of a setting of a change of pictures; it has no effect if the change is never made."""
 
     def rule(facts: Facts) -> str | None:
         # A change that only the second view makes is one, too, as `blur_second` may.
@@ -203,11 +203,11 @@ def _needs_colour(facts: Facts) -> str | None:
 
 
 def _needs_form(name: str) -> Callable[[Facts], str | None]:
-    """A setting of ``source`` that only some forms of data read."""
+    """Make the rule of a setting of ``source`` that only some forms of data read."""
 
     def rule(facts: Facts) -> str | None:
         form, forms = form_of(facts.settings.data), forms_that_read(name)
-        # A folder counts as tar shards where it has some; of a million files that takes long to see.
+        # A folder counts as tar shards if it has some; of a million files that takes long to see.
         if name == "label_column" and facts.settings.source.label_column != AUTO:
             forms += ("an image folder",) if find_shards(as_path(str(facts.settings.data))) else ()
         return None if form is None or form in forms else f"the data are {form}; it is for {', '.join(forms)}"
@@ -215,30 +215,30 @@ def _needs_form(name: str) -> Callable[[Facts], str | None]:
     return rule
 
 
-# Each rule says why its setting has no effect; None where it has one. Those of changes wait for the data.
+# Each rule returns why its setting has no effect, or None if it has one. Rules of changes wait for the data.
 RULES: Mapping[str, Callable[[Facts], str | None]] = {
-    "stem": _stem,
-    "initial": _stem,
+    "stem": _needs_resnet,
+    "initial": _needs_resnet,
     "temperature": lambda facts: facts.lacks_loss_setting("temperature"),
     "loss.epsilon": lambda facts: facts.lacks_loss_setting("epsilon"),
     "loss.negatives": lambda facts: facts.lacks_loss_setting("negatives"),
     "target.momentum": lambda facts: facts.lacks_part("momentum", "momentum encoder"),
     "target.queue_size": lambda facts: facts.lacks_part("queue_size", "queue"),
     "target.predictor_hidden": lambda facts: facts.lacks_part("predictor_share", "predictor"),
-    **{f"projector.{name}": _OF_MLP for name in ("layers", "hidden", "norm")},
-    "projector.output_norm": _output_norm,
-    "projector.features": _read_by("projector.kind", "linear", "mlp", "sparse"),
-    "projector.active": _read_by("projector.kind", "sparse"),
-    "projector.rank": _read_by("projector.kind", "low-rank"),
-    "optim.momentum": _read_by("optim.name", "sgd", "lars"),
-    "optim.trust": _read_by("optim.name", "lars"),
-    "optim.trust_clip": _read_by("optim.name", "lars"),
+    **{f"projector.{name}": _NEEDS_MLP for name in ("layers", "hidden", "norm")},
+    "projector.output_norm": _needs_norm,
+    "projector.features": _needs_value("projector.kind", "linear", "mlp", "sparse"),
+    "projector.active": _needs_value("projector.kind", "sparse"),
+    "projector.rank": _needs_value("projector.kind", "low-rank"),
+    "optim.momentum": _needs_value("optim.name", "sgd", "lars"),
+    "optim.trust": _needs_value("optim.name", "lars"),
+    "optim.trust_clip": _needs_value("optim.name", "lars"),
     "optim.decay_all": lambda facts: "optim.weight_decay is 0" if facts.settings.optim.weight_decay == 0 else None,
     **{
-        f"optim.{name}": _read_by("optim.schedule", "cosine", "epoch-cosine")
+        f"optim.{name}": _needs_value("optim.schedule", "cosine", "epoch-cosine")
         for name in ("final_share", "peak_epochs", "cosine_epochs")
     },
-    "views.local_crops": _local,
+    "views.local_crops": _needs_many_views,
     "engine.chunk_norm": lambda facts: (
         "engine.chunk_size is none; chunks need it" if facts.settings.engine.chunk_size == "none" else None
     ),
@@ -248,7 +248,7 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "engine.strategy": lambda facts: (
         None if world_size() > 1 else "one process trains; it is for several ranks, as torchrun starts them"
     ),
-    "source.imbalance_ratio": _read_by("source.imbalance", "exponential", "step"),
+    "source.imbalance_ratio": _needs_value("source.imbalance", "exponential", "step"),
     **{
         f"source.{name}": _needs_form(name)
         for name in ("root", "image_column", "label_column", "drop_columns", "columns", "max_bad", "altered")
@@ -276,7 +276,7 @@ IMAGE_RULES: Mapping[str, Callable[[Facts], str | None]] = {
 
 
 def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
-    """What of a run can be changed, so that the remedies of a diagnosis name only settings that its method has.
+    """Return what can be changed in a run, so that remedies of a diagnosis name only settings that its method has.
 
     Args:
         settings: with every ``auto`` filled in.
@@ -287,7 +287,7 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
     widths = [width for width in (settings.projector.features, settings.projector.hidden) if isinstance(width, int)]
     is_narrow = min(widths, default=USUAL_FEATURES) < USUAL_FEATURES
     is_large = isinstance(settings.batch_size, int) and settings.batch_size >= USUAL_BATCH
-    is_there: dict[Lever, bool] = {
+    availability: dict[Lever, bool] = {
         "learning rate": True,
         "temperature": settings.loss.name != CUSTOM and "temperature" in parameters_of(settings.loss.name),
         "views": has_views,
@@ -307,4 +307,4 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
         "raw rows": kind == "vectors",
         "sampling": settings.source.sampling == "natural" and settings.source.labels != "none",
     }
-    return frozenset(lever for lever, is_available in is_there.items() if is_available)
+    return frozenset(lever for lever, is_available in availability.items() if is_available)

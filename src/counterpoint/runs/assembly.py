@@ -1,4 +1,4 @@
-"""From settings to the parts of a run, so that all mistakes show before the first step."""
+"""Build the parts of a run from its settings, so that all mistakes show before the first step."""
 
 import copy
 import statistics as figures
@@ -50,13 +50,13 @@ class Assembled:
 
     @property
     def num_parameters(self) -> int:
-        """Trainable parameters of encoder and projector."""
+        """Number of trainable parameters of encoder and projector."""
         parts = (self.encoder.backbone, self.encoder.projector)
         return sum(p.numel() for part in parts for p in part.parameters() if p.requires_grad)
 
     @property
     def num_train(self) -> int:
-        """Distinct samples that are trained on."""
+        """Number of distinct samples that are trained on."""
         return len(self.part.positions)
 
     @property
@@ -66,7 +66,7 @@ class Assembled:
 
     @property
     def num_negatives(self) -> int | None:
-        """Vectors that repel each anchor; None for losses that do not count them."""
+        """Number of vectors that repel each anchor; None for a loss that does not count them."""
         return (
             self.loss.num_negatives(self.order.batch_size) if isinstance(self.loss, PairLoss | QueueContrast) else None
         )
@@ -111,7 +111,7 @@ def assemble(
     encoder = untrained_encoder(settings, source, backbone, width, statistics)
     if start is not None:  # before the method, which may copy the encoder
         start = start.load_into(encoder)
-    method = _method(settings, source, encoder, placement, given.loss)
+    method = _assemble_method(settings, source, encoder, placement, given.loss)
     # Last: the trial has the width and the batch of the run.
     kernels = _try_loss(settings, method, encoder.embedding_dims, len(source.class_names))
     return Assembled(
@@ -130,11 +130,11 @@ def assemble(
 
 def _check_engine(resolution: Resolution, placement: Placement, num_train: int) -> None:
     settings = resolution.settings
-    asked = settings.target.queue_size
-    if "target.queue_size" not in resolution.idle and asked != "auto" and asked > num_train:
+    queue_size = settings.target.queue_size
+    if "target.queue_size" not in resolution.idle and queue_size != "auto" and queue_size > num_train:
         raise UsageError(
-            f"target.queue_size must be at most the number of training samples, {num_train}, got {asked}: a longer "
-            "queue holds the anchor's own key"
+            f"target.queue_size must be at most the number of training samples, {num_train}, got {queue_size}: a "
+            "longer queue holds the anchor's own key"
         )
     size, ranks = int(settings.batch_size), placement.world_size
     if size % ranks:
@@ -144,7 +144,7 @@ def _check_engine(resolution: Resolution, placement: Placement, num_train: int) 
         )
 
 
-def _method(
+def _assemble_method(
     settings: TrainSettings, source: Source, encoder: Encoder, placement: Placement, loss: Loss | None
 ) -> Method:
     card = encoder.card

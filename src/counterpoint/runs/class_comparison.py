@@ -1,4 +1,4 @@
-"""Where a labelled run has its classes, beside where theory says that its loss would have them; nothing is retyped."""
+"""Compare the class means of a labelled run with the optimum of its loss; proportions and loss come from the run."""
 
 # N samples, D features, C classes
 
@@ -41,8 +41,8 @@ from counterpoint.methods.catalogue import method_named
 from counterpoint.runs.pair_inspection import learned_weights, settings_loss
 from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 
-EASY_CLASSES = 50  # for which a diagnosis solves the optimum: well below a second
-MOST_CLASSES = 2048  # of which a diagnosis keeps a table
+EASY_CLASSES = 50  # largest number for which a diagnosis solves the optimum: well below a second
+MOST_CLASSES = 2048  # largest number of which a diagnosis keeps a table
 TOLERANCE = 1e-8
 MERGED = 1e-6  # distance of a class mean of an optimum from the centre, up to which it has no direction
 OWN_POSITIVES = (
@@ -53,7 +53,7 @@ OWN_POSITIVES = (
 
 @dataclass(frozen=True)
 class ClassQuestion:
-    """What to ask ``theory.optimal_geometry``.
+    """A question to ``theory.optimal_geometry``.
 
     Attributes:
         proportions_C: share of each class of ``numbers_C`` in what the run trains on.
@@ -62,7 +62,7 @@ class ClassQuestion:
         num_unlabelled: training samples without one.
         record: what the loss does to classes.
         num_negatives: independent draws per anchor, or infinity.
-        dimension: of the embedding where it may limit the optimum; else None.
+        dimension: of the embedding if it may limit the optimum; else None.
         nonnegative: the embedding has no negative entries.
         notes: what a reader must know.
     """
@@ -97,7 +97,7 @@ class ClassComparison:
     """Measured classes beside the optimum.
 
     Attributes:
-        question: that was asked.
+        question: the question to the theory.
         geometry: its answer, with the certificate.
         record: both in plain values.
     """
@@ -124,15 +124,15 @@ def compare_classes(
     """
     if is_encoder(run) or (isinstance(run, str | Path) and Path(run).is_file()):
         raise UsageError(f"{run} is not a run folder; only a run has a loss and proportions to compare with")
-    asked = LookSettings(checkpoint=checkpoint)
-    judged = one_checkpoint(open_subject(run, Samples(), asked, Reporter(quiet=quiet)), checkpoint)
-    question = class_question(judged)  # first: cases outside of the theory are reported before anything is encoded
-    features = extract(judged.encoder, judged.source, [EMBEDDING], cache=asked.cache)
-    return _compared(judged, features.embedding, question, tolerance)
+    settings = LookSettings(checkpoint=checkpoint)
+    subject = one_checkpoint(open_subject(run, Samples(), settings, Reporter(quiet=quiet)), checkpoint)
+    question = class_question(subject)  # first: cases outside of the theory are reported before anything is encoded
+    features = extract(subject.encoder, subject.source, [EMBEDDING], cache=settings.cache)
+    return _compare_with_optimum(subject, features.embedding, question, tolerance)
 
 
 def class_record(z_ND: Tensor, labels_N: Tensor | None, class_names: tuple[str, ...]) -> ClassRecord | None:
-    """The classes of features from anywhere; None without two classes.
+    """The record of the classes of features from anywhere; None unless they are 2 to ``MOST_CLASSES``.
 
     Args:
         z_ND: features.
@@ -166,7 +166,7 @@ def class_record(z_ND: Tensor, labels_N: Tensor | None, class_names: tuple[str, 
 
 
 def judged_classes(subject: Subject, embedding_ND: Tensor) -> ClassRecord | None:
-    """The classes of a diagnosed subject, beside the optimum where that is known and soon found.
+    """The record of the classes of a diagnosed subject, beside the optimum if that is known and fast to compute.
 
     Args:
         subject: a run or an encoder from elsewhere, with its samples.
@@ -181,11 +181,11 @@ def judged_classes(subject: Subject, embedding_ND: Tensor) -> ClassRecord | None
                 f"the optimum of {num_classes} classes takes longer than a diagnosis: counterpoint geometry --run "
                 f"{subject.name}"
             )
-        return _compared(subject, embedding_ND, question).record
+        return _compare_with_optimum(subject, embedding_ND, question).record
     except UsageError as error:
         labels = labels_of(subject)
-        found = class_record(embedding_ND, labels.numbers, labels.class_names) if labels else None
-        return found and found.model_copy(update={"why_no_optimum": str(error)})
+        record = class_record(embedding_ND, labels.numbers, labels.class_names) if labels else None
+        return record and record.model_copy(update={"why_no_optimum": str(error)})
 
 
 def class_question(subject: Subject) -> ClassQuestion:
@@ -203,7 +203,7 @@ def class_question(subject: Subject) -> ClassQuestion:
     settings, source = subject.settings, subject.source
     if settings is None or subject.folder is None:
         raise UsageError("only a run has a loss and proportions to compare with; give a run folder")
-    draws = _draws(subject, subject.folder.read_status().negatives_per_anchor)
+    draws = _read_draws(subject, subject.folder.read_status().negatives_per_anchor)
     if source.labels is None:
         raise UsageError(
             f"{subject.name} has no labels, which say what its classes are; give --labels FILE (Python: labels=), one "
@@ -221,8 +221,8 @@ def class_question(subject: Subject) -> ClassQuestion:
         "Classes are drawn equally often (source.sampling balanced).": is_balanced,
         "Proportions are those of the samples given, not of the run's own.": not subject.is_own_data,
     }
-    is_known_N = source.labels[positions_N] >= 0
-    numbers_C, counts_C = source.labels[positions_N[is_known_N]].unique(return_counts=True)
+    has_label_N = source.labels[positions_N] >= 0
+    numbers_C, counts_C = source.labels[positions_N[has_label_N]].unique(return_counts=True)
     if len(numbers_C) < 2:
         raise UsageError(f"a geometry needs at least 2 classes, and these samples have {len(numbers_C)}")
     proportions_C = counts_C.double() / counts_C.sum()
@@ -230,8 +230,8 @@ def class_question(subject: Subject) -> ClassQuestion:
     return ClassQuestion(
         proportions_C=torch.full_like(proportions_C, 1 / len(numbers_C)) if is_balanced else proportions_C,
         numbers_C=numbers_C,
-        positions_N=positions_N[is_known_N],
-        num_unlabelled=int((~is_known_N).sum()),
+        positions_N=positions_N[has_label_N],
+        num_unlabelled=int((~has_label_N).sum()),
         record=draws.record,
         num_negatives=draws.number,
         dimension=width if width < len(numbers_C) - 1 else None,
@@ -241,8 +241,8 @@ def class_question(subject: Subject) -> ClassQuestion:
 
 
 @dataclass(frozen=True)
-class _Draws:
-    """What the loss does to classes, with how many independent negatives."""
+class _LossDraws:
+    """The effect of the loss on classes, and its number of independent negatives."""
 
     record: ClassLevel
     number: float
@@ -250,7 +250,7 @@ class _Draws:
     notes: tuple[str, ...] = ()
 
 
-def _draws(subject: Subject, counted: int | None) -> _Draws:
+def _read_draws(subject: Subject, num_negatives: int | None) -> _LossDraws:
     settings = subject.settings
     assert settings is not None
     wiring = method_named(settings.method).wiring
@@ -269,17 +269,17 @@ def _draws(subject: Subject, counted: int | None) -> _Draws:
         loss.load_state_dict(learned_weights(subject))
     record = loss.class_level()
     if wiring == "queue":
-        return _Draws(record, float(counted or settings.target.queue_size), loss.uses_labels)
+        return _LossDraws(record, float(num_negatives or settings.target.queue_size), loss.uses_labels)
     batch = min(int(settings.batch_size), len(subject.split.train))
-    number = float(batch - 1 if counted is None else counted // (1 + _is_two_view(loss)))
+    number = float(batch - 1 if num_negatives is None else num_negatives // (1 + _is_two_view(loss)))
     if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):  # it says itself how many
-        return _Draws(record, float(record.num_negatives or math.inf), loss.uses_labels)
+        return _LossDraws(record, float(record.num_negatives or math.inf), loss.uses_labels)
     if not (_is_two_view(loss) and isinstance(record, LogOfSum)):
-        return _Draws(record, number, loss.uses_labels)
+        return _LossDraws(record, number, loss.uses_labels)
     # docs/theory-reference.md, Two views: n - 1 draws, every term twice.
     record = replace(record, margin=record.margin + math.log(2))
     words = f"Both views of {number:.0f} other samples are {number:.0f} draws, each twice: a margin of log 2."
-    return _Draws(record, number, loss.uses_labels, (words,))
+    return _LossDraws(record, number, loss.uses_labels, (words,))
 
 
 def _is_two_view(loss: Loss) -> bool:
@@ -287,10 +287,10 @@ def _is_two_view(loss: Loss) -> bool:
     return pairing is not None and pairing.negatives == "two-view"
 
 
-def _compared(
-    subject: Subject, all_ND: Tensor, question: ClassQuestion, tolerance: float = TOLERANCE
+def _compare_with_optimum(
+    subject: Subject, embedding_ND: Tensor, question: ClassQuestion, tolerance: float = TOLERANCE
 ) -> ClassComparison:
-    """The samples that a question is about, measured beside the optimum; samples of a run that were held out, too."""
+    """Measure the samples of a question, and those that its run held out, beside the optimum."""
     labels = labels_of(subject)
     assert labels is not None
     geometry = optimal_geometry(
@@ -301,7 +301,7 @@ def _compared(
         nonnegative=question.nonnegative,
         tolerance=tolerance,
     )
-    z_ND, labels_N = all_ND[question.positions_N], labels.numbers[question.positions_N]
+    z_ND, labels_N = embedding_ND[question.positions_N], labels.numbers[question.positions_N]
     record = class_record(z_ND, labels_N, labels.class_names)
     assert record is not None
     classes, names = class_geometry(z_ND, labels_N), [row.name for row in record.rows]
@@ -315,7 +315,7 @@ def _compared(
         distance=distance.value,
         low=finite_or_null(distance.low),
         high=finite_or_null(distance.high),
-        held_out=_held_out(subject, all_ND, question, geometry),
+        held_out=_held_out_gap(subject, embedding_ND, question, geometry),
         risk=geometry.risk,
         lower_bound=finite_or_null(geometry.lower_bound),
         relative_gap=finite_or_null(geometry.relative_gap),
@@ -329,19 +329,19 @@ def _compared(
     return ClassComparison(question, geometry, record)
 
 
-def _held_out(subject: Subject, embedding_ND: Tensor, question: ClassQuestion, geometry: Geometry) -> float | None:
-    """The distance of samples that were held out of training; None where they lack a class, or none were."""
+def _held_out_gap(subject: Subject, embedding_ND: Tensor, question: ClassQuestion, geometry: Geometry) -> float | None:
+    """The distance of held-out samples from the optimum; None if they lack a class, or nothing was held out."""
     labels, settings = subject.source.labels, subject.settings
     if labels is None or settings is None or not subject.is_own_data or float(settings.source.holdout) == 0:
         return None
-    held_N = subject.split.held_out
-    held_N = held_N[torch.isin(labels[held_N], question.numbers_C)]
-    if len(labels[held_N].unique()) < len(question.numbers_C):
+    held_out_N = subject.split.held_out
+    held_out_N = held_out_N[torch.isin(labels[held_out_N], question.numbers_C)]
+    if len(labels[held_out_N].unique()) < len(question.numbers_C):
         return None
-    return gram_distance(class_geometry(embedding_ND[held_N], labels[held_N]), geometry.gram).value
+    return gram_distance(class_geometry(embedding_ND[held_out_N], labels[held_out_N]), geometry.gram).value
 
 
 def labels_of(subject: Subject) -> Labels | None:
-    """The labels of a subject's samples; None without any."""
+    """The labels of a subject's samples; None if it has none."""
     labels_N = subject.source.labels
     return None if labels_N is None else Labels(labels_N, subject.source.class_names)

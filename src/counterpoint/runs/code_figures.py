@@ -1,4 +1,4 @@
-"""What sparse codes are worth: silent units, reconstruction and kNN at each k, beside other codes; and their files."""
+"""Measure sparse codes (silent units, reconstruction and kNN at each k) beside other codes, and write their files."""
 
 # N samples, B of the bank, Q queries, D features, H units
 
@@ -27,22 +27,22 @@ from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.metric_types import accuracy, row_of
 from counterpoint.nn.heads import SparseCode, keep_largest
 
-ROWS = 4096  # coded at once
-VALUE_BYTES, ENTRY_BYTES = 4, 8  # of a float32; of a value of a sparse row with its column
-MOST_BANK, MOST_QUERIES = 20_000, 4000  # of kNN, evenly spaced
+ROWS = 4096  # samples that are coded at once
+VALUE_BYTES, ENTRY_BYTES = 4, 8  # of a float32, and of a value of a sparse row with its column
+MOST_BANK, MOST_QUERIES = 20_000, 4000  # samples of the bank and queries of kNN, evenly spaced
 DENSE, CODE = "dense", "sparse code"
 SILENT_LIMIT = 0.05
 
 
 @dataclass(frozen=True)
 class CodeFigures:
-    """One code.
+    """Figures of one code.
 
     Attributes:
-        code: what it is.
+        code: its name.
         k: values of a row that are not 0; None of the features themselves.
         num_bytes: of a row.
-        explained: share of the held-out samples' variance that its reconstruction explains; None where it has none.
+        explained: share of the held-out samples' variance that its reconstruction explains; None if it has none.
         silent: share of the units that no sample activates, of training and held-out ones; None of dense codes.
         accuracy: of kNN on held-out samples; None without labels.
         behind: accuracy minus that of the sparse code of the same k, of the same queries; None for that code itself.
@@ -63,9 +63,9 @@ def sparse_rows(code: SparseCode, x_ND: Tensor, k: int | None = None) -> csr_mat
     with torch.no_grad():
         for rows in row_slices(len(x_ND), ROWS):
             z_BH = keep_largest(code.activations(x_ND[rows]), k or code.active)
-            found = z_BH.nonzero()
-            columns.append(found[:, 1].int().numpy())
-            values.append(z_BH[found[:, 0], found[:, 1]].numpy())
+            entries = z_BH.nonzero()
+            columns.append(entries[:, 1].int().numpy())
+            values.append(z_BH[entries[:, 0], entries[:, 1]].numpy())
             ends.append(ends[-1][-1] + (z_BH > 0).sum(dim=1).cumsum(0).numpy())
     parts = (np.concatenate(values), np.concatenate(columns), np.concatenate(ends))
     return csr_matrix(parts, shape=(len(x_ND), len(code.shift_H)))
@@ -113,7 +113,7 @@ def write_codes(path: Path, names: Sequence[str], rows: csr_matrix) -> None:
 def code_figures(
     code: SparseCode, x_ND: Tensor, split: Split, labels_N: Tensor | None, *, sizes: tuple[int, ...], seed: int
 ) -> tuple[CodeFigures, ...]:
-    """The code at each k beside the features, and codes of the same bytes that need less training.
+    """Measure the code at each k beside the features, and beside codes of the same bytes that need less training.
 
     Principal components and a random projection hold as many float32 as the bytes of k entries; truncation holds the
     features of largest expected activation; k-means names one of H clusters.
@@ -121,7 +121,7 @@ def code_figures(
     Args:
         code: trained.
         x_ND: features of all samples.
-        split: what it was trained on, and what was held out; all samples are asked where nothing was.
+        split: what it was trained on, and what was held out; all samples are queries if nothing was.
         labels_N: classes, -1 without one.
         sizes: every k.
         seed: of random projection and k-means.
@@ -131,26 +131,26 @@ def code_figures(
     mean_D = x_ND[split.train].mean(dim=0)
     # Centred for all: the features' common part tells no samples apart.
     centred_ND = x_ND - mean_D
-    asked_QD = centred_ND[held_out]
+    queries_QD = centred_ND[held_out]
     figures = [
         CodeFigures(DENSE, None, VALUE_BYTES * x_ND.shape[1], 1.0, None, votes.row(centred_ND.__getitem__).accuracy)
     ]
-    others = _Others(centred_ND, split.train, seed)
+    others = _OtherCodes(centred_ND, split.train, seed)
     for k in sizes:
         rows = sparse_rows(code, x_ND, k)
         silent = 1 - len(np.unique(rows.indices)) / len(code.shift_H)
         own_votes = votes.row(lambda part, rows=rows: torch.from_numpy(rows[part.numpy()].toarray()))
-        own_share = _explained(asked_QD, _rebuilt(code, rows[held_out.numpy()]) - mean_D)
+        own_share = _explained_share(queries_QD, _reconstruct(code, rows[held_out.numpy()]) - mean_D)
         own = CodeFigures(CODE, k, ENTRY_BYTES * k, own_share, silent, own_votes.accuracy)
         figures.append(own)
-        for name, other_ND, rebuilt in others.of(k, held_out, len(code.shift_H)):
-            row, wide = votes.row(other_ND.__getitem__), VALUE_BYTES * min(2 * k, x_ND.shape[1])
+        for name, other_ND, rebuilt in others.codes(k, held_out, len(code.shift_H)):
+            row, num_bytes = votes.row(other_ND.__getitem__), VALUE_BYTES * min(2 * k, x_ND.shape[1])
             figures.append(
                 CodeFigures(
                     name,
                     k,
-                    VALUE_BYTES if name == "k-means" else wide,
-                    _explained(asked_QD, rebuilt),
+                    VALUE_BYTES if name == "k-means" else num_bytes,
+                    _explained_share(queries_QD, rebuilt),
                     1 - float((other_ND > 0).any(dim=0).float().mean()) if name == "k-means" else None,
                     row.accuracy,
                     row.minus(own_votes),
@@ -160,16 +160,16 @@ def code_figures(
 
 
 def explained_by(code: SparseCode, x_ND: Tensor) -> float:
-    """Share of the features' variance that their codes give back; below 0 where their mean alone is nearer."""
-    return _explained(x_ND, _rebuilt(code, sparse_rows(code, x_ND)))
+    """Share of the features' variance that their codes give back; below 0 if their mean alone is nearer."""
+    return _explained_share(x_ND, _reconstruct(code, sparse_rows(code, x_ND)))
 
 
-def _rebuilt(code: SparseCode, rows: csr_matrix) -> Tensor:
+def _reconstruct(code: SparseCode, rows: csr_matrix) -> Tensor:
     # A sparse product: the codes of all samples at full width may not fit into memory.
     return torch.from_numpy(rows @ code.decoder_HD.detach().numpy()) + code.centre_D.detach()
 
 
-class _Others:
+class _OtherCodes:
     """Other codes of as many bytes as k entries of a sparse one."""
 
     def __init__(self, centred_ND: Tensor, train: Tensor, seed: int) -> None:
@@ -178,7 +178,7 @@ class _Others:
         self.axes_DD = axes_DD.flip(1)  # largest variance first
         self.order_D = expected_activation(self.fitted_ND).argsort(descending=True, stable=True)
 
-    def of(self, k: int, held_out: Tensor, num_units: int) -> Iterator[tuple[str, Tensor, Tensor]]:
+    def codes(self, k: int, held_out: Tensor, num_units: int) -> Iterator[tuple[str, Tensor, Tensor]]:
         centred_ND, width = self.centred_ND, self.centred_ND.shape[1]
         dims = min(ENTRY_BYTES * k // VALUE_BYTES, width)
         axes_DK = self.axes_DD[:, :dims].float()
@@ -193,10 +193,10 @@ class _Others:
         rebuilt[:, first_K] = centred_ND[held_out][:, first_K]
         yield "truncation", centred_ND[:, first_K], rebuilt
         if k == 1:
-            yield "k-means", *self._clusters(held_out, num_units)
+            yield "k-means", *self._cluster(held_out, num_units)
 
-    def _clusters(self, held_out: Tensor, num_units: int) -> tuple[Tensor, Tensor]:
-        """Cluster of each sample as one value of many, and the centres of those held out."""
+    def _cluster(self, held_out: Tensor, num_units: int) -> tuple[Tensor, Tensor]:
+        """Return the cluster of each sample as a one-hot row, and the centre of that of each held-out sample."""
         model = MiniBatchKMeans(min(num_units, len(self.fitted_ND)), random_state=self.seed % 2**32, batch_size=4096)
         with one_blas_thread():
             model.fit(self.fitted_ND.numpy())
@@ -205,7 +205,7 @@ class _Others:
         return torch.nn.functional.one_hot(cluster_N, len(centres)).float(), centres[cluster_N[held_out]]
 
 
-def _explained(x_QD: Tensor, rebuilt_QD: Tensor) -> float:
+def _explained_share(x_QD: Tensor, rebuilt_QD: Tensor) -> float:
     total = float((x_QD - x_QD.mean(dim=0)).double().square().sum())
     missed = float((rebuilt_QD - x_QD).double().square().sum())
     return 1 - missed / total if total else float("nan")
@@ -222,9 +222,9 @@ class _Votes:
         self.bank, self.queries = evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)
 
     def row(self, features: Callable[[Tensor], Tensor]) -> EvaluationRow:
-        """The share of the queries that are right, by features of rows; empty without labels or held-out samples."""
+        """The share of queries that are right by these features; an empty row without labels or held-out samples."""
         if len(self.queries) < 2 or len(self.labels_N[self.bank].unique()) < 2:
             return EvaluationRow()
         vote = Vote(min(20, len(self.bank)))
-        told = knn_predict(features(self.bank), self.labels_N[self.bank], features(self.queries), vote)
-        return row_of("", "knn", accuracy(told, self.labels_N[self.queries], {}))
+        predicted_Q = knn_predict(features(self.bank), self.labels_N[self.bank], features(self.queries), vote)
+        return row_of("", "knn", accuracy(predicted_Q, self.labels_N[self.queries], {}))

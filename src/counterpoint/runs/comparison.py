@@ -32,7 +32,7 @@ from counterpoint.evaluation.significance import over_seeds, paired_bootstrap, s
 from counterpoint.runs.comparison_record import Compared, Comparison, Side
 
 _SEED_ENDING = re.compile(r"(?:^|[-_. ])(?:seed|s)?[-_. ]*\d*$")  # of the names of a method's runs
-NOT_THE_METHODS = ("seed", "out", "reasons")  # of resolved.yaml: what runs of one method may differ in
+NOT_THE_METHODS = ("seed", "out", "reasons")  # settings in which runs of one method may differ
 
 
 def compare(
@@ -43,7 +43,7 @@ def compare(
     """Say which differences between encoders are real, from their evaluations of the same queries.
 
     Over samples two runs are compared by the exact McNemar test and Tango's score interval, methods of several seeds
-    by a paired bootstrap over queries; over seeds by a paired t test where both have the same seeds, else by Welch's.
+    by a paired bootstrap over queries; over seeds by a paired t test if both have the same seeds, else by Welch's.
     p of all comparisons over samples, and of all over seeds, is corrected by Holm.
 
     Args:
@@ -58,25 +58,25 @@ def compare(
         UsageError: fewer than two runs, one twice, other queries, or a name that is not known.
         RunError: not a run, without an evaluation, or one that does not keep which queries were right.
     """
-    members = [_members(run) for run in listed(runs)]
-    known = [each for group in members for each in group]
-    _check(known)
-    groups = _by_method(members)
-    names = display_names([_folder_of(group) for group in groups])
+    members = [_evaluations_of(run) for run in listed(runs)]
+    evaluations = [run for group in members for run in group]
+    _check_comparable(evaluations)
+    groups = _group_by_method(members)
+    names = display_names([_naming_path(group) for group in groups])
     sides = tuple(
         Side(name, tuple(str(run.path) for run in group), tuple(run.seed for run in group))
         for name, group in zip(names, groups, strict=True)
     )
-    keys = _chosen([run.record for run in known], metrics, features)
-    figures = {key: [_rows(group, *key) for group in groups] for key in keys}
-    # Of what no training made, all have the very same figures, query by query.
+    keys = _chosen_figures([run.record for run in evaluations], metrics, features)
+    figures = {key: [_rows_of(group, *key) for group in groups] for key in keys}
+    # Features that no training made have the very same figures in all runs, query by query.
     alike = tuple(
         key
         for key, by_side in figures.items()
         if all(by_side) and len({frozenset((row.figure, row.hits) for row in rows) for rows in by_side}) == 1
     )
     rows = [
-        _compared((sides[one], sides[other]), (by_side[one], by_side[other]))
+        _compare_sides((sides[one], sides[other]), (by_side[one], by_side[other]))
         for one, other in itertools.combinations(range(len(sides)), 2)
         for key, by_side in figures.items()
         # What no training made differs by seed alone, and would make the corrected p of all others larger.
@@ -87,7 +87,7 @@ def compare(
         replace(row, over_samples=by_samples, over_seeds=by_seeds)
         for row, by_samples, by_seeds in zip(rows, samples, seeds, strict=True)
     )
-    return Comparison(sides, tested, known[0].record.split, alike)
+    return Comparison(sides, tested, evaluations[0].record.split, alike)
 
 
 @dataclass(frozen=True)
@@ -100,24 +100,24 @@ class _Evaluated:
     record: EvaluationRecord
 
 
-def _members(run: Run | SeedRuns | str | Path) -> list[_Evaluated]:
-    """What is meant: a file, one run, or those of its seeds."""
+def _evaluations_of(run: Run | SeedRuns | str | Path) -> list[_Evaluated]:
+    """Return the evaluations that an argument stands for: of a file, of one run, or of the runs of its seeds."""
     if isinstance(run, SeedRuns):
-        return [_of_run(each) for each in run.runs]
+        return [_run_evaluation(seed_run) for seed_run in run.runs]
     if not isinstance(run, str | Path):
-        return [_of_run(as_run(run))]
+        return [_run_evaluation(as_run(run))]
     path = Path(run)
     if not path.is_file():
-        return [_of_run(as_run(folder)) for folder in seed_folders(path) or [path]]
-    # A run's own is known by the run, whose seed and method count.
+        return [_run_evaluation(as_run(folder)) for folder in seed_folders(path) or [path]]
+    # A file in a run's folder stands for the run, whose seed and method count.
     for folder in (RunFolder(path.parent), RunFolder(path.parent.parent)):
         if folder.is_ours and path in (folder.evaluation, folder.other_evaluations / path.name):
-            return [_of_run(as_run(folder.path), path)]
+            return [_run_evaluation(as_run(folder.path), path)]
     record = _record(path, read_sealed(path), "counterpoint evaluate --encoder NAME --data DATA")
     return [_Evaluated(path, None, {"path": str(path)}, record)]
 
 
-def _of_run(run: Run, file: Path | None = None) -> _Evaluated:
+def _run_evaluation(run: Run, file: Path | None = None) -> _Evaluated:
     folder, command = run.folder, f"counterpoint evaluate {shlex.quote(str(run.path))}"
     file = folder.evaluation if file is None else file
     if not file.exists():
@@ -139,7 +139,7 @@ def _record(file: Path, values: Mapping[str, Any], command: str) -> EvaluationRe
     return record
 
 
-def _check(runs: Sequence[_Evaluated]) -> None:
+def _check_comparable(runs: Sequence[_Evaluated]) -> None:
     if len(runs) < 2:
         raise UsageError(f"compare needs at least two runs, got {len(runs)}")
     if len({run.path.resolve() for run in runs}) < len(runs):
@@ -147,7 +147,7 @@ def _check(runs: Sequence[_Evaluated]) -> None:
     first = runs[0]
     for run in runs[1:]:
         if run.record.split.query_fingerprint != first.record.split.query_fingerprint:
-            parts = [(each.path, each.record.split) for each in (first, run)]
+            parts = [(side.path, side.record.split) for side in (first, run)]
             one, other = (f"{path} ({split.num_queries or 0:,} of {split.source})" for path, split in parts)
             raise UsageError(
                 f"{one} and {other} were evaluated on different queries; evaluate both on the same "
@@ -155,22 +155,22 @@ def _check(runs: Sequence[_Evaluated]) -> None:
             )
 
 
-def _by_method(members: Sequence[list[_Evaluated]]) -> list[list[_Evaluated]]:
-    """Runs that were named one by one are taken together where only their seeds differ."""
+def _group_by_method(members: Sequence[list[_Evaluated]]) -> list[list[_Evaluated]]:
+    """Group runs that were named one by one if they differ in nothing but their seeds."""
     groups: list[list[_Evaluated]] = []
     for group in members:
         one, *more = group
-        same = (each for each in groups if each[0].method == one.method and one.seed not in [run.seed for run in each])
+        same = (side for side in groups if side[0].method == one.method and one.seed not in [run.seed for run in side])
         if not more and (earlier := next(same, None)):
             earlier.append(one)
         else:
             groups.append(list(group))
-    # Seeds of one method are compared with each other where there is nothing else.
+    # Seeds of one method are compared with each other if there is nothing else.
     return groups if len(groups) > 1 else [[run] for group in groups for run in group]
 
 
-def _folder_of(group: Sequence[_Evaluated]) -> Path:
-    """A path to name a side by: of seeds, the one above, or what the names of theirs have in common."""
+def _naming_path(group: Sequence[_Evaluated]) -> Path:
+    """Return a path to name a side by; for several seeds the common start of their names, or the folder above."""
     paths = [run.path.resolve() for run in group]
     if len(paths) > 1:
         letters = zip(*(path.name for path in paths), strict=False)
@@ -185,31 +185,31 @@ def _folder_of(group: Sequence[_Evaluated]) -> Path:
     return path.with_name(" ".join(Path(str(about[part])).name for part in ("encoder", "weights") if about.get(part)))
 
 
-def _chosen(
+def _chosen_figures(
     records: Sequence[EvaluationRecord], metrics: Sequence[str], features: Sequence[str]
 ) -> list[tuple[str, str]]:
     rows = [row for record in records for row in record.rows]
-    asked = {
+    choices = {
         "metric": (metrics, list(dict.fromkeys(row.protocol for row in rows))),
         "features": (features, list(dict.fromkeys(row.features for row in rows))),
     }
     chosen = []
-    for kind, (names, known) in asked.items():
-        written = [name if name in known else name.replace("-", " ") for name in names]
+    for kind, (names, available) in choices.items():
+        written = [name if name in available else name.replace("-", " ") for name in names]
         for name in written:
-            if name not in known:
-                raise unknown_name(kind, name, known)
+            if name not in available:
+                raise unknown_name(kind, name, available)
         # Hundreds of figures under corruptions would make the corrected p of all others large.
-        chosen.append([name for name in known if name in written or not (written or is_apart(name))])
+        chosen.append([name for name in available if name in written or not (written or is_apart(name))])
     return [(metric, feature) for metric in chosen[0] for feature in chosen[1]]
 
 
-def _rows(group: Sequence[_Evaluated], metric: str, features: str) -> list[EvaluationRow]:
-    found = [row for run in group if (row := run.record.row(features, metric)) and row.figure is not None]
-    return found if len(found) == len(group) else []
+def _rows_of(group: Sequence[_Evaluated], metric: str, features: str) -> list[EvaluationRow]:
+    rows = [row for run in group if (row := run.record.row(features, metric)) and row.figure is not None]
+    return rows if len(rows) == len(group) else []
 
 
-def _compared(sides: Sequence[Side], rows: Sequence[Sequence[EvaluationRow]]) -> Compared:
+def _compare_sides(sides: Sequence[Side], rows: Sequence[Sequence[EvaluationRow]]) -> Compared:
     (one, other), (first, second) = sides, rows
     is_paired = one.has_distinct_seeds and other.has_distinct_seeds and set(one.seeds) == set(other.seeds)
     by_seed = dict(zip(other.seeds, second, strict=True))
@@ -234,7 +234,7 @@ def _compared(sides: Sequence[Side], rows: Sequence[Sequence[EvaluationRow]]) ->
 
 
 def _over_samples(first: Sequence[EvaluationRow], second: Sequence[EvaluationRow]) -> Difference | None:
-    """Compare over queries; None where it is not known which queries were right."""
+    """Compare over queries; None if it is not known which queries were right."""
     if any(row.hits is None for row in (*first, *second)):
         return None
     if len(first) == len(second) == 1:

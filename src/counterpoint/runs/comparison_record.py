@@ -1,4 +1,4 @@
-"""What a comparison of runs found: records, and the same as a table of text or plain values."""
+"""Records of a comparison of runs, which are also written as a text table or as plain values."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -24,20 +24,20 @@ class Side:
 
     @property
     def has_distinct_seeds(self) -> bool:
-        """Whether each run has a seed of its own, so that the runs of two sides can be matched."""
+        """Tell whether each run has a seed of its own, so that the runs of two sides can be matched."""
         return None not in self.seeds and len(set(self.seeds)) == len(self.seeds)
 
     def __str__(self) -> str:
         if self.seeds == (None,):
             return self.name
         kind = "seed" if len(self.seeds) == 1 else "seeds"
-        known = ", ".join("unknown" if seed is None else str(seed) for seed in self.seeds)
-        return f"{self.name} ({kind} {known})"
+        seeds = ", ".join("unknown" if seed is None else str(seed) for seed in self.seeds)
+        return f"{self.name} ({kind} {seeds})"
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One figure of two sides, and what tells them apart.
+    """One figure of two sides, and the tests of its difference.
 
     Attributes:
         metric: its name.
@@ -47,10 +47,10 @@ class Compared:
         second: name of the second one.
         first_figure: mean over its runs.
         second_figure: mean over its runs.
-        over_samples: these encoders on other queries; None where it is not known which queries were right.
+        over_samples: these encoders on other queries; None if it is not known which queries were right.
         over_seeds: other seeds on these queries; None without two seeds a side that scatter.
-        seeds_needed: a side, to tell a difference of this size over seeds; None where that is not known, or too many.
-        remark: in which settings of the metric the two differ.
+        seeds_needed: a side, to tell a difference of this size over seeds; None if that is not known, or too many.
+        remark: the settings of the metric in which the two differ.
     """
 
     metric: str
@@ -72,16 +72,16 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """Whether the difference is real: ``yes``, ``no``, only over ``samples`` or ``seeds``, or ``-`` untested.
+        """Tell whether the difference is real: ``yes``, ``no``, only over ``samples`` or ``seeds``, or ``-`` untested.
 
         A difference of several seeds must hold over samples and over seeds.
         """
         tests = {"samples": self.over_samples, "seeds": self.over_seeds}
-        tested = {name: found for name, found in tests.items() if found}
-        told = [name for name, found in tested.items() if found.is_told_apart]
+        tested = {name: result for name, result in tests.items() if result}
+        significant = [name for name, result in tested.items() if result.is_told_apart]
         if not tested:
             return NO_TEST
-        return "no" if not told else "yes" if len(told) == len(tested) else told[0]
+        return "no" if not significant else "yes" if len(significant) == len(tested) else significant[0]
 
     @property
     def name(self) -> str:
@@ -107,12 +107,12 @@ class Comparison(Printed):
 
     @property
     def has_seeds(self) -> bool:
-        """Whether a difference was compared over seeds."""
+        """Tell whether a difference was compared over seeds."""
         return any(row.over_seeds for row in self.rows)
 
     @property
     def queries(self) -> str:
-        """The queries of the runs."""
+        """Number and source of the queries, in words."""
         how = f" ({self.split.how})" if self.split.how else ""
         return f"{self.split.num_queries or 0:,} queries of {self.split.source}{how}"
 
@@ -143,9 +143,9 @@ class Comparison(Printed):
     @property
     def table(self) -> TextTable:
         """All rows, each with the names of its two sides."""
-        found = self._table(self.rows)
-        cells = [[row.first, row.second, *told] for row, told in zip(self.rows, found.rows, strict=True)]
-        return TextTable(["A is", "B is", *found.head], cells, f"ll{found.sides}")
+        inner = self._table(self.rows)
+        cells = [[row.first, row.second, *rest] for row, rest in zip(self.rows, inner.rows, strict=True)]
+        return TextTable(["A is", "B is", *inner.head], cells, f"ll{inner.sides}")
 
     def _table(self, rows: Sequence[Compared]) -> TextTable:
         tests = ["over samples", "p", *(["over seeds", "p"] if self.has_seeds else [])]
@@ -154,8 +154,8 @@ class Comparison(Printed):
         return TextTable(head, cells, f"ll{'r' * (len(head) - 3)}l")
 
     def remarks(self) -> list[str]:
-        """What a reader must know about the table, a paragraph each."""
-        tests = sorted({found.test for row in self.rows for found in (row.over_samples, row.over_seeds) if found})
+        """Notes that a reader of the table needs, one paragraph each."""
+        tests = sorted({result.test for row in self.rows for result in (row.over_samples, row.over_seeds) if result})
         named = f" ({', '.join(tests)})" if tests else ""
         words = [
             f"p is two-sided{named}, corrected by Holm for all comparisons of its column; an interval is of one "
@@ -199,16 +199,16 @@ def _cells(row: Compared, *, has_seeds: bool) -> list[str]:
     figures = [f"{_in_unit(row.unit, value):{form}}" for value in (row.first_figure, row.second_figure)]
     difference = f"{_in_unit(row.unit, row.difference):+.2f}" if row.unit == "share" else f"{row.difference:+.3g}"
     tests = []
-    for found in (row.over_samples, row.over_seeds) if has_seeds else (row.over_samples,):
-        if found is None:
+    for result in (row.over_samples, row.over_seeds) if has_seeds else (row.over_samples,):
+        if result is None:
             tests += [NO_TEST, NO_TEST]
             continue
         form = "+.2f" if row.unit == "share" else "+.2g"
-        ends = " to ".join(f"{_in_unit(row.unit, end):{form}}" for end in (found.low, found.high))
-        tests += [ends, "<0.001" if found.p < 0.001 else f"{found.p:.3f}"]
+        ends = " to ".join(f"{_in_unit(row.unit, end):{form}}" for end in (result.low, result.high))
+        tests += [ends, "<0.001" if result.p < 0.001 else f"{result.p:.3f}"]
     return [*figures, difference, *tests, row.verdict]
 
 
 def _in_unit(unit: Unit, value: float) -> float:
-    """Shares in percent, without a minus before zero."""
+    """Return a share in percent, without a minus before zero; other values stay."""
     return round(100 * value, 2) + 0.0 if unit == "share" else value

@@ -1,4 +1,4 @@
-"""The settings of a spectrum of the Hessian, and what was found in words and plain values.
+"""Settings of a spectrum of the Hessian, and its record in words and plain values.
 
 Loads without torch.
 """
@@ -20,7 +20,7 @@ HEAD = ("step", "loss", "gradient", "below -tau", "within", "above tau", "least"
 
 
 class CurvatureSettings(Settings):
-    """Which operator, and how much of its spectrum."""
+    """The operator, and how much of its spectrum is computed."""
 
     steps: Count = option("Lanczos steps, each one Hessian-vector product", 100)
     probes: Count = option("random vectors that Lanczos starts from", 1)
@@ -45,7 +45,7 @@ class StepSpectrum:
 
     Attributes:
         step: updates done.
-        found: what Lanczos found.
+        found: the spectrum by Lanczos.
     """
 
     step: int
@@ -60,9 +60,9 @@ class HessianSpectrum(Printed):
         name: of the run.
         num_parameters: trained weights, of which the Hessian is a square matrix.
         loss: what the loss is called.
-        floor: a value that it cannot go below; None where that is not known.
+        floor: a value that it cannot go below; None if that is not known.
         settings: steps, probes, batch size, threshold, BatchNorm, precision, seed, weights.
-        remarks: what is not as in training.
+        remarks: sentences on what differs from training.
         states: by step, on the same batch, views and probes.
     """
 
@@ -76,7 +76,7 @@ class HessianSpectrum(Printed):
 
     @property
     def last(self) -> OperatorSpectrum:
-        """What was found at the last state."""
+        """The spectrum at the last state."""
         return self.states[-1].found
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class HessianSpectrum(Printed):
         Raises:
             RunError: something is missing or of another type.
         """
-        states = [{"step": each.get("step"), "found": each} for each in plain.get("states", ())]
+        states = [{"step": state.get("step"), "found": state} for state in plain.get("states", ())]
         try:
             return _ADAPTER.validate_python({**plain, "states": states})
         except ValidationError as error:
@@ -124,62 +124,62 @@ class HessianSpectrum(Printed):
 
     def __str__(self) -> str:
         first = textwrap.fill(f"Curvature of {self.name}: {self.claim()}", WIDTH, subsequent_indent="  ")
-        sentences = [textwrap.fill(f"- {each}", WIDTH, subsequent_indent="  ") for each in self._sentences()]
+        sentences = [textwrap.fill(f"- {sentence}", WIDTH, subsequent_indent="  ") for sentence in self._sentences()]
         return "\n".join([first, "", *self.table.lines, "", *sentences])
 
     def claim(self) -> str:
-        """What the last state says of descent and of saddles, in words."""
-        found = self.last
-        if not found.has_negative_curvature:
+        """State in words whether the loss curves down at the last state, as it does at a strict saddle."""
+        last = self.last
+        if not last.has_negative_curvature:
             return (
                 "no direction was found along which the loss curves down; that is not proof that there is none. The "
-                f"gradient has length {found.gradient_norm:.2g}."
+                f"gradient has length {last.gradient_norm:.2g}."
             )
-        down = found.signs.below
+        down = last.signs.below
         words = (
             f"the loss curves down along at least {down.at_least:,} ({LEVEL:.0%}: {_count(down)}) of "
-            f"{self.num_parameters:,} directions (eigenvalues down to {found.smallest[0].value:.3g} or less), so these "
+            f"{self.num_parameters:,} directions (eigenvalues down to {last.smallest[0].value:.3g} or less), so these "
             "weights are not a local minimum. A strict saddle has such a direction and a gradient of zero: the "
-            f"gradient has length {found.gradient_norm:.2g}"
+            f"gradient has length {last.gradient_norm:.2g}"
         )
         # From below: the largest eigenvalue is no smaller than the Ritz value.
-        steepest = max(found.largest[0].value, -found.smallest[0].value)
-        gain = found.gradient_norm**2 / (2 * steepest)
+        steepest = max(last.largest[0].value, -last.smallest[0].value)
+        gain = last.gradient_norm**2 / (2 * steepest)
         return (
-            f"{words}, by which one step of 1 / {steepest:.3g} could lower the loss of {found.value:.4g} by {gain:.1g}."
+            f"{words}, by which one step of 1 / {steepest:.3g} could lower the loss of {last.value:.4g} by {gain:.1g}."
         )
 
     def _sentences(self) -> Iterator[str]:
-        asked, found = self.settings, self.last
-        tau, steps = asked["threshold"], len(found.ritz_values[0])
-        below, above = found.masses.below.at_least, found.masses.above.at_least
-        seen = "one random probe" if asked["probes"] == 1 else f"{asked['probes']} random probes"
+        settings, last = self.settings, self.last
+        tau, steps = settings["threshold"], len(last.ritz_values[0])
+        below, above = last.masses.below.at_least, last.masses.above.at_least
+        seen = "one random probe" if settings["probes"] == 1 else f"{settings['probes']} random probes"
         yield (
             f"Counts are of the {self.num_parameters:,} eigenvalues, tau = {tau:g}: {LEVEL:.0%} intervals, from bounds "
             f"on what {seen} saw in {steps} steps. For certain at least {below:,} lie below -tau and {above:,} above "
             "tau: as many Ritz values do."
         )
-        ends = (found.largest, found.smallest)
-        largest, least = (", ".join(f"{one.value:.4g} +- {one.error:.1g}" for one in end) for end in ends)
+        ends = (last.largest, last.smallest)
+        largest, least = (", ".join(f"{pair.value:.4g} +- {pair.error:.1g}" for pair in end) for end in ends)
         yield f"Largest eigenvalues: {largest}. Least: {least}. Within each error lies an eigenvalue."
-        low, high = found.trace.interval.low, found.trace.interval.high
+        low, high = last.trace.interval.low, last.trace.interval.high
         yield (
-            f"Trace {found.trace.value:.4g}, {LEVEL:.0%} interval {low:.4g} to {high:.4g}: settled eigenvalues summed, "
+            f"Trace {last.trace.value:.4g}, {LEVEL:.0%} interval {low:.4g} to {high:.4g}: settled eigenvalues summed, "
             "the rest by Hutchinson's estimate (deflated)."
         )
         checks = [
             f"{check.name} {'does not apply' if check.defect is None else f'{check.defect:.1e}'}"
             f"{'' if check.holds else ' (FAILED)'}"
-            for check in found.certificates
+            for check in last.certificates
         ]
         yield (
-            f"Certificates: {', '.join(checks)}; orthogonality {found.orthogonality:.1e}; eigenvalues known to "
-            f"{found.noise:.1e}."
+            f"Certificates: {', '.join(checks)}; orthogonality {last.orthogonality:.1e}; eigenvalues known to "
+            f"{last.noise:.1e}."
         )
-        norm = {"batch": "of the batch", "frozen": "frozen", "none": "none"}[asked["batch_norm"]]
+        norm = {"batch": "of the batch", "frozen": "frozen", "none": "none"}[settings["batch_norm"]]
         yield (
-            f"{self.loss} of {asked['batch_size']:,} pairs, on which it depends; BatchNorm statistics: {norm}; "
-            f"{asked['precision']}; {asked['weights']}."
+            f"{self.loss} of {settings['batch_size']:,} pairs, on which it depends; BatchNorm statistics: {norm}; "
+            f"{settings['precision']}; {settings['weights']}."
         )
         yield from self.remarks
 

@@ -40,7 +40,7 @@ class Hold(contextlib.ExitStack):
     def __init__(self, folder: RunFolder, reporter: Reporter) -> None:
         super().__init__()
         self._folder, self._reporter = folder, reporter
-        self._is_taken = False
+        self._is_locked = False
 
     def take(self) -> None:
         """Lock the folder, which must exist, and clear away what killed processes left unfinished.
@@ -48,30 +48,30 @@ class Hold(contextlib.ExitStack):
         Raises:
             RunError: another process holds it, or the lock cannot be written.
         """
-        if self._is_taken:
+        if self._is_locked:
             return
         folder = self._folder
         if note := self.enter_context(lock_run(folder.path)):
             self._reporter.say(note)
-        self._is_taken = True
+        self._is_locked = True
         if folder.is_ours:
             remove_leftovers(folder.path, [path.name for path in (*folder.files, folder.marker, folder.seeds)])
             remove_unfinished(folder.checkpoints)
 
     def create(self, *, overwrite: bool) -> None:
-        """Make the folder; see ``create_run``. What stays of it that is not ours is named."""
+        """Make the folder (see ``create_run``), and name files in it that Counterpoint did not write."""
         folder = self._folder
-        self._take_new()
+        self._make_and_lock()
         create_run(folder.path, overwrite=overwrite)
         if names := foreign_names(folder):
             self._reporter.say(f"{folder.path} keeps what Counterpoint did not write: {', '.join(names)}")
 
     def create_seeds(self, record: SeedsRecord) -> None:
         """Make a folder for the runs of several seeds; see ``run_files.create_seeds``."""
-        self._take_new()
+        self._make_and_lock()
         create_seeds(self._folder.path, record)
 
-    def _take_new(self) -> None:
+    def _make_and_lock(self) -> None:
         path = self._folder.path
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def execute(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_re
     except (InterruptedRunError, KeyboardInterrupt):
         status = "interrupted"
         raise
-    # A resumed run keeps its old status where it cannot begin; a step that fails makes it a failed one.
+    # A resumed run keeps its old status if it cannot begin; a step that fails makes it a failed one.
     except (TrainingError, RuntimeError):
         status = "failed"
         raise
@@ -143,7 +143,7 @@ def _save_encoders(folder: RunFolder, assembled: Assembled, weights: dict[str, T
 
 
 def _second_encoder(assembled: Assembled, method: TwoTowers) -> Encoder:
-    """The encoder of the second kind of sample, which is taken as it is."""
+    """Return the encoder of the second kind of sample, with a card of its own."""
     own, shape = assembled.encoder.card, cast(tuple[int, ...], assembled.source.second_shape)
     is_same, size = shape == assembled.source.shape, shape[0]
     card = replace(
@@ -151,7 +151,7 @@ def _second_encoder(assembled: Assembled, method: TwoTowers) -> Encoder:
         architecture=own.architecture if len(shape) > 1 else "mlp",
         kind="images" if len(shape) > 1 else "vectors",
         in_shape=shape,
-        # Prepared like the first where both are of one shape; otherwise left as it is, mean 0 and deviation 1.
+        # Prepared like the first if both are of one shape; otherwise left as it is, mean 0 and deviation 1.
         mean=own.mean if is_same else (0.0,) * size,
         std=own.std if is_same else (1.0,) * size,
         width=cast(nn.Linear, method.second_projector).in_features,
@@ -177,7 +177,7 @@ def _update_alone(folder: RunFolder, reporter: Reporter, *, is_done: bool, **cha
 
 
 def _peak_memory_mb() -> float | None:
-    """Largest resident size of this process, or of the GPU's allocations, in MB; None where the system does not say."""
+    """Largest resident size of this process, or of the GPU's allocations, in MB; None if the system does not say."""
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():  # 0: the run was on the CPU
         return round(torch.cuda.max_memory_allocated() / 1e6, 1)
     peak = peak_memory()

@@ -1,6 +1,6 @@
-"""What findings about features from anywhere are drawn from; and accuracies that a diagnosis measures itself.
+"""Gather the evidence about features from anywhere, and the accuracies for a diagnosis.
 
-Where there is no evaluation, accuracies of kNN and a linear probe are measured on few samples.
+If there is no evaluation, accuracies of kNN and a linear probe are measured on few samples.
 """
 
 # N samples, M of them that are looked at, B of the bank, Q queries, D features
@@ -63,7 +63,7 @@ class GivenFeatures:
         names: of the samples.
         not_finite: names of the rows that were left out.
         kept_N: positions of the others among all rows.
-        source: what the features are of, row by row as they were given; None where it is not at hand.
+        source: samples that the features were computed from, row by row as they were given; None if not at hand.
     """
 
     z_ND: Tensor
@@ -87,7 +87,7 @@ def given_features(features: Any, labels: Any, views: Any, source: Source | None
     if len(z_ND) < 2:
         raise DataError(f"{name} must have at least 2 rows, got {len(z_ND)}")
     names = table.names if table else tuple(map(str, range(len(is_finite_N))))
-    kept, odd = ([names[place] for place in part_N.nonzero()[:, 0].tolist()] for part_N in (is_finite_N, ~is_finite_N))
+    finite, odd = ([names[row] for row in part_N.nonzero()[:, 0].tolist()] for part_N in (is_finite_N, ~is_finite_N))
     other_ND = None if views is None else to_samples(views, "vectors", name="views")
     if other_ND is not None and other_ND.shape != (shape := (len(is_finite_N), z_ND.shape[1])):
         raise DataError(f"views must have the shape of the features, {shape}, got {tuple(other_ND.shape)}")
@@ -105,30 +105,30 @@ def given_features(features: Any, labels: Any, views: Any, source: Source | None
         z_ND=z_ND,
         other_ND=other_ND if other_ND is None or is_finite_N.all() else other_ND[is_finite_N],
         labels=numbered and replace(numbered, numbers=numbered.numbers[is_finite_N]),
-        names=tuple(kept),
+        names=tuple(finite),
         not_finite=tuple(odd),
         kept_N=is_finite_N.nonzero()[:, 0],
         source=source,
     )
 
 
-def evidence_of_features(given: GivenFeatures, threshold: float) -> Evidence:
-    """What findings about features from anywhere are drawn from.
+def evidence_of_features(features: GivenFeatures, threshold: float) -> Evidence:
+    """Gather the evidence about features from anywhere, from which findings are drawn.
 
     Args:
-        given: features as they were given.
+        features: checked, with their labels and views.
         threshold: above which a feature of a unit-length vector counts as active.
     """
-    z_ND, labels = given.z_ND, given.labels
-    pair = None if given.other_ND is None else (z_ND, given.other_ND)
+    z_ND, labels = features.z_ND, features.labels
+    pair = None if features.other_ND is None else (z_ND, features.other_ND)
     place = measure_place(z_ND, views=pair, labels=labels.numbers if labels else None, threshold=threshold)
     votes, classes = (), None
     if labels is not None:
         # A probe that meets outliers says nothing of the other samples.
         numbers_N = labels.numbers.index_fill(0, place.suspects["outliers"], -1)
-        asked = chosen_samples(numbers_N, split_source(len(z_ND), numbers_N, DEFAULT_HOLDOUT))
-        raw = {} if given.source is None else raw_input(given.source, given.kept_N[asked.positions])
-        votes = accuracies({REPRESENTATION: z_ND[asked.positions], **raw}, asked, labels.class_names)
+        samples = chosen_samples(numbers_N, split_source(len(z_ND), numbers_N, DEFAULT_HOLDOUT))
+        raw = {} if features.source is None else raw_input(features.source, features.kept_N[samples.positions])
+        votes = accuracies({REPRESENTATION: z_ND[samples.positions], **raw}, samples, labels.class_names)
         classes = class_record(z_ND, labels.numbers, labels.class_names)
         classes = with_clusters(classes, place.agreement, labels.class_names)
     return Evidence(
@@ -136,15 +136,15 @@ def evidence_of_features(given: GivenFeatures, threshold: float) -> Evidence:
         votes=votes,
         is_nonnegative=is_rectified(z_ND),
         classes=classes,
-        not_finite=given.not_finite,
-        suspects=place.suspect_names(given.names),
+        not_finite=features.not_finite,
+        suspects=place.suspect_names(features.names),
     )
 
 
 def with_clusters(
     record: ClassRecord | None, agreement: LabelAgreement | None, class_names: tuple[str, ...]
 ) -> ClassRecord | None:
-    """The record with the names of classes that share a cluster, and of those that lie in two, where it is known."""
+    """Add the names of classes that share a cluster, and of classes that lie in two, if they are known."""
     if record is None or agreement is None:
         return record
     pairs = tuple((class_names[a], class_names[b]) for a, b in agreement.shared)
@@ -152,7 +152,7 @@ def with_clusters(
 
 
 def is_rectified(z_ND: Tensor) -> bool:
-    """Whether features of unknown origin look like those of a non-negative map: values of 0, and none below."""
+    """Tell whether features of unknown origin look like those of a non-negative map: values of 0, and none below."""
     return float(z_ND.min()) == 0
 
 
@@ -163,8 +163,7 @@ class AskedSamples:
     Attributes:
         positions: of all that are looked at.
         labels_M: their classes.
-        num_bank: of these, the first are the bank, the others are queries; None where each is a query in
-            turn, by leaving it out.
+        num_bank: size of the bank, which comes first; the others are queries. None if each is left out as a query.
     """
 
     positions: Tensor
@@ -172,60 +171,60 @@ class AskedSamples:
     num_bank: int | None
 
     @property
-    def asked(self) -> slice:
+    def queries(self) -> slice:
         """The queries, among the positions."""
         return slice(self.num_bank or 0, None)
 
 
-def chosen_samples(labels_N: Tensor, split: Split, *, each: bool = True) -> AskedSamples:
-    """Labelled samples to measure accuracies with, evenly spaced where there are many, as are their classes.
+def chosen_samples(labels_N: Tensor, split: Split, *, in_turn: bool = True) -> AskedSamples:
+    """Choose labelled samples to measure accuracies with; many samples or classes are thinned evenly.
 
     Args:
         labels_N: of all samples, -1 without a label.
         split: bank and queries.
-        each: whether few samples are all queries in turn, independent of the split.
+        in_turn: if there are few samples, each is a query in turn, independent of the split.
     """
     classes = labels_N[labels_N >= 0].unique()
-    is_asked_N = torch.isin(labels_N, evenly_spaced(classes, MOST_CLASSES))
-    known = is_asked_N.nonzero()[:, 0]
-    if each and len(known) <= FEW:
-        return AskedSamples(known, labels_N[known], None)
-    bank, queries = (part[is_asked_N[part]] for part in (split.train, split.held_out))
+    is_chosen_N = torch.isin(labels_N, evenly_spaced(classes, MOST_CLASSES))
+    chosen = is_chosen_N.nonzero()[:, 0]
+    if in_turn and len(chosen) <= FEW:
+        return AskedSamples(chosen, labels_N[chosen], None)
+    bank, queries = (part[is_chosen_N[part]] for part in (split.train, split.held_out))
     bank, queries = evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)
     positions = torch.cat([bank, queries])
     return AskedSamples(positions, labels_N[positions], len(bank))
 
 
-def accuracies(features: Mapping[str, Tensor], asked: AskedSamples, class_names: tuple[str, ...]) -> Accuracies:
-    """By kNN and a linear probe, on the same queries; none with too few of them, or fewer than two classes.
+def accuracies(features: Mapping[str, Tensor], samples: AskedSamples, class_names: tuple[str, ...]) -> Accuracies:
+    """Accuracies of kNN and a linear probe on the same queries; empty with too few queries or fewer than two classes.
 
     Args:
-        features: of the samples at ``asked.positions``, by their names in the rows.
-        asked: the samples.
+        features: of the samples at ``samples.positions``, by their names in the rows.
+        samples: bank and queries.
         class_names: of all classes.
     """
-    _, counts = asked.labels_M[: asked.num_bank].unique(return_counts=True)
-    fewest = 2 if asked.num_bank is None else 1  # of a class, as each is left out in turn
-    if len(asked.labels_M[asked.asked]) < MIN_QUERIES or int((counts >= fewest).sum()) < 2:
+    _, counts = samples.labels_M[: samples.num_bank].unique(return_counts=True)
+    fewest = 2 if samples.num_bank is None else 1  # of a class, as each is left out in turn
+    if len(samples.labels_M[samples.queries]) < MIN_QUERIES or int((counts >= fewest).sum()) < 2:
         return ()
     rows = []
-    for name, given_MD in features.items():
-        z_MD = _components(given_MD, asked) if name in (RAW_INPUT, GREY_INPUT) else given_MD
-        found = {KNN: _by_neighbours(z_MD, asked)}
+    for name, features_MD in features.items():
+        z_MD = _principal_components(features_MD, samples) if name in (RAW_INPUT, GREY_INPUT) else features_MD
+        predictions = {KNN: _predict_by_knn(z_MD, samples)}
         if name != GREY_INPUT:
-            found[PROBE] = _by_probe(z_MD, asked)
-        for protocol, (predicted_Q, settings) in found.items():
-            score = accuracy(predicted_Q, asked.labels_M[asked.asked], settings)
+            predictions[PROBE] = _predict_by_probe(z_MD, samples)
+        for protocol, (predicted_Q, settings) in predictions.items():
+            score = accuracy(predicted_Q, samples.labels_M[samples.queries], settings)
             rows.append(row_of(name, protocol, score, class_names))
     return tuple(rows)
 
 
-def accuracies_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Accuracies:
-    """Those of its evaluation, or measured beside the raw input.
+def accuracies_of_subject(judged: Subject, features: Mapping[str, Tensor]) -> Accuracies:
+    """Return the accuracies of the subject's evaluation, or measure them beside those of the raw input.
 
     Args:
         judged: an encoder beside samples; without labels there are none.
-        seen: features of all samples by place.
+        features: of all samples, by place.
     """
     source = judged.source
     if judged.folder is not None and judged.is_own_record and judged.folder.evaluation.exists():
@@ -236,33 +235,34 @@ def accuracies_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Accura
             return record.rows
     if source.labels is None:
         return ()
-    # What a run was trained on says nothing of new samples where labels were learned from.
-    asked = chosen_samples(source.labels, judged.split, each=judged.folder is None and len(judged.sources) == 1)
-    named = {UNTRAINED_ENCODER if name == UNTRAINED else name: z_ND[asked.positions] for name, z_ND in seen.items()}
-    return accuracies({**named, **raw_input(source, asked.positions)}, asked, source.class_names)
+    # The training samples of a run say nothing about new samples if the run learned from labels.
+    samples = chosen_samples(source.labels, judged.split, in_turn=judged.folder is None and len(judged.sources) == 1)
+    positions = samples.positions
+    named = {UNTRAINED_ENCODER if name == UNTRAINED else name: z_ND[positions] for name, z_ND in features.items()}
+    return accuracies({**named, **raw_input(source, positions)}, samples, source.class_names)
 
 
 def raw_input(source: Source, positions: Tensor) -> dict[str, Tensor]:
-    """What samples are before any encoder, and pictures also without their colours, as rows."""
+    """Return samples before any encoder as rows, and pictures also without their colours."""
     raw = to_unit_float(source.store.fetch(positions.tolist()))
-    found = {RAW_INPUT: raw.flatten(1)}
+    rows = {RAW_INPUT: raw.flatten(1)}
     if source.kind == "images" and raw.shape[1] > 1:
-        found[GREY_INPUT] = raw.mean(dim=1).flatten(1)
-    return found
+        rows[GREY_INPUT] = raw.mean(dim=1).flatten(1)
+    return rows
 
 
-def _by_neighbours(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]]:
-    bank_B = asked.labels_M[: asked.num_bank]
+def _predict_by_knn(z_MD: Tensor, samples: AskedSamples) -> tuple[Tensor, dict[str, Any]]:
+    bank_B = samples.labels_M[: samples.num_bank]
     # Fewer than the smallest class has, or a rare class never wins.
     smallest = int(torch.bincount(bank_B)[bank_B.unique()].min())
-    vote = Vote(min(NEAREST, max(smallest, FEWEST_NEAREST), len(bank_B) - (asked.num_bank is None)), TEMPERATURE)
-    if asked.num_bank is None:
+    vote = Vote(min(NEAREST, max(smallest, FEWEST_NEAREST), len(bank_B) - (samples.num_bank is None)), TEMPERATURE)
+    if samples.num_bank is None:
         return knn_leave_one_out(z_MD, bank_B, vote), {"k": vote.k, "queries": "each left out in turn"}
-    return knn_predict(z_MD[: asked.num_bank], bank_B, z_MD[asked.num_bank :], vote), {"k": vote.k}
+    return knn_predict(z_MD[: samples.num_bank], bank_B, z_MD[samples.num_bank :], vote), {"k": vote.k}
 
 
-def _by_probe(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]]:
-    labels_M, num_bank = asked.labels_M, asked.num_bank
+def _predict_by_probe(z_MD: Tensor, samples: AskedSamples) -> tuple[Tensor, dict[str, Any]]:
+    labels_M, num_bank = samples.labels_M, samples.num_bank
     if num_bank is not None:
         fitted = evenly_spaced(torch.arange(num_bank), MOST_FITTED)
         return fit_probe(z_MD[fitted], labels_M[fitted]).predict(z_MD[num_bank:]), {}
@@ -271,15 +271,15 @@ def _by_probe(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]
     fold_M, predicted_M = torch.empty_like(labels_M), torch.empty_like(labels_M)
     fold_M[order_M] = torch.arange(len(labels_M)) % NUM_FOLDS
     for fold in range(NUM_FOLDS):
-        is_asked_M = fold_M == fold
-        probe = fit_probe(z_MD[~is_asked_M], labels_M[~is_asked_M])
-        predicted_M[is_asked_M] = probe.predict(z_MD[is_asked_M])
+        is_query_M = fold_M == fold
+        probe = fit_probe(z_MD[~is_query_M], labels_M[~is_query_M])
+        predicted_M[is_query_M] = probe.predict(z_MD[is_query_M])
     return predicted_M, {"queries": f"each in one of {NUM_FOLDS} folds"}
 
 
-def _components(raw_MD: Tensor, asked: AskedSamples) -> Tensor:
-    """Raw input as principal components of the bank, which are what an evaluation compares with, too."""
-    bank_BD = raw_MD[: asked.num_bank]
+def _principal_components(raw_MD: Tensor, samples: AskedSamples) -> Tensor:
+    """Project raw input on the principal components of the bank, as an evaluation does."""
+    bank_BD = raw_MD[: samples.num_bank]
     count = min(PCA_DIMS, raw_MD.shape[1], len(bank_BD) - 1)
     solver = "randomized" if raw_MD.shape[1] > WIDEST else "full"
     model = PCA(count, svd_solver=solver, random_state=0).fit(bank_BD.numpy())

@@ -92,7 +92,7 @@ def fine_tune(
         data: labelled samples, as ``train`` takes them; None takes those of the run.
         labels: one per sample, for arrays.
         test_data: samples to evaluate on, as ``evaluate`` takes them; None holds a share of ``data`` out.
-        test_labels: theirs.
+        test_labels: labels of ``test_data``.
         quiet: show no progress.
         settings: any field of ``TrainSettings``, which goes before the recipe; ``out`` is RUN-fine-tuned unless given;
             ``overwrite=True`` replaces a run that is there.
@@ -112,23 +112,23 @@ def fine_tune(
         )
     reporter = Reporter(quiet=quiet)
     overwrite = settings.pop("overwrite", False)
-    found, given = _beginning(subject, data, labels)
-    # Where other samples are the queries, all of these are for training.
+    initial, inputs = _initial_settings(subject, data, labels)
+    # If other samples are the queries, all of these are for training.
     held_out = {} if test_data is None else {"source": {"holdout": 0.0}}
-    asked = merge(merge(found, held_out), nest(settings))
-    checked = build(TrainSettings, asked, "settings")
-    views, num_train = _look(checked, given, test_data, test_labels)
+    values = merge(merge(initial, held_out), nest(settings))
+    checked = build(TrainSettings, values, "settings")
+    views, num_train = _plan_run(checked, inputs, test_data, test_labels)
     epochs = EPOCHS if checked.epochs == "auto" else checked.epochs
     batch = usual_batch(num_train)[0] if checked.batch_size == "auto" else checked.batch_size
     recipe: dict[str, Any] = {"epochs": epochs, "batch_size": batch, **views}
     if "name" not in checked.optim.model_fields_set:  # else the section is the user's
         rate = {"learning_rate": RATE * batch / BATCH_OF_RATE, "warmup_epochs": round(WARMUP_SHARE * epochs, 2)}
         recipe["optim"] = {**LARS, **rate}
-    asked = merge(recipe, asked)
-    run = cast(Run, train_from(asked, given, overwrite=overwrite, reporter=reporter))
-    trained = open_trained(run, part=_part(checked), reporter=reporter)
+    values = merge(recipe, values)
+    run = cast(Run, train_from(values, inputs, overwrite=overwrite, reporter=reporter))
+    trained = open_trained(run, part=_query_part(checked), reporter=reporter)
     if test_data is not None:
-        queries = open_queries(trained.opens, test_data, test_labels, part=_part(checked), reporter=reporter)
+        queries = open_queries(trained.opens, test_data, test_labels, part=_query_part(checked), reporter=reporter)
         trained = beside(trained, queries)
     trained = replace(trained, initial=initial_encoder_of(run))
     # k: no vote is asked for, and few labels have few neighbours.
@@ -136,44 +136,44 @@ def fine_tune(
     return FineTuned(run, evaluation)
 
 
-def _beginning(subject: Run | str | Path | nn.Module, data: Any, labels: Any) -> tuple[dict[str, Any], Given]:
-    """Settings that follow from what is fine-tuned, and on what; and what is in memory."""
+def _initial_settings(subject: Run | str | Path | nn.Module, data: Any, labels: Any) -> tuple[dict[str, Any], Given]:
+    """Return the settings that follow from the subject and its data, and the user's objects in memory."""
     settings: dict[str, Any] = {"method": "supervised"}
     if isinstance(subject, nn.Module):
         settings["encoder"] = subject
     elif isinstance(subject, str | Path) and names_weights(str(subject)):
         settings["init"] = str(subject)
     else:
-        known = as_run(subject)
-        settings["init"] = str(known.path)
-        if known.encoder is not None:
-            settings["encoder"] = known.encoder
+        run = as_run(subject)
+        settings["init"] = str(run.path)
+        if run.encoder is not None:
+            settings["encoder"] = run.encoder
         # "." has no name of its own.
-        settings["out"] = f"{known.path if known.path.name else known.path.resolve()}-fine-tuned"
+        settings["out"] = f"{run.path if run.path.name else run.path.resolve()}-fine-tuned"
         if data is None:
-            before = read_resolved(known.folder)
-            data, labels = before.data if known.data is None else known.data, known.labels if labels is None else labels
+            before = read_resolved(run.folder)
+            data, labels = before.data if run.data is None else run.data, run.labels if labels is None else labels
             # A holdout of 0 that was resolved without labels does not hold for training with labels.
             settings["source"] = {**before.source.model_dump(), "holdout": before.source.holdout or "auto"}
-        if load_encoder(known.folder, known.encoder).card.table is not None:
-            settings["source"] = {**settings.get("source", {}), "columns": str(known.path)}
+        if load_encoder(run.folder, run.encoder).card.table is not None:
+            settings["source"] = {**settings.get("source", {}), "columns": str(run.path)}
     if isinstance(labels, str | Path):
         settings["source"] = {**settings.get("source", {}), "labels": str(labels)}
         labels = None
     return Given.of_call(data, settings, labels)
 
 
-def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: Any) -> tuple[dict[str, Any], int]:
-    """Views for the samples, and how many are trained on; queries whose classes differ show early."""
+def _plan_run(settings: TrainSettings, inputs: Given, test_data: Any, test_labels: Any) -> tuple[dict[str, Any], int]:
+    """Return views and number of the training samples; refuse queries of other classes before training."""
     reporter = Reporter(quiet=True)
-    source = open_given(settings, given, reporter, initial_weights(settings))
+    source = open_given(settings, inputs, reporter, initial_weights(settings))
     if test_data is not None:
         opens = source_settings(settings, source.shape, columns=settings.source.columns)
-        joined(source, open_queries(opens, test_data, test_labels, part=_part(settings), reporter=reporter))
+        joined(source, open_queries(opens, test_data, test_labels, part=_query_part(settings), reporter=reporter))
     views = {} if "preset" in settings.views.model_fields_set else {"views": crop_and_flip(source)}
     return views, len(training_part(resolve_holdout(settings, source).settings, source).positions)
 
 
-def _part(settings: TrainSettings) -> dict[str, Any]:
-    """What of the queries is taken: the classes that are trained on, where some were chosen."""
+def _query_part(settings: TrainSettings) -> dict[str, Any]:
+    """The part of the queries that is used: the classes that are trained on, if some were chosen."""
     return {} if settings.source.classes == "all" else {"classes": settings.source.classes}

@@ -1,4 +1,4 @@
-"""The loss of a run as a function of its weights, with a fixed batch and nothing that draws."""
+"""The loss of a run as a function of its weights, with a fixed batch and no random layers."""
 
 # N pairs of views, D features, P weights
 
@@ -35,8 +35,8 @@ class FixedLoss:
         inputs: both views.
         num_parameters: trained weights.
         loss_name: shown in tables and messages.
-        floor: a value that it cannot go below; None where that is not known.
-        remarks: what is to be known, in sentences.
+        floor: a value that it cannot go below; None if that is not known.
+        remarks: sentences that a reader must know.
         batch_norm: whose statistics BatchNorm uses: batch, frozen, or none.
     """
 
@@ -49,29 +49,29 @@ class FixedLoss:
     batch_norm: str
 
 
-def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
+def run_loss(job: TrainingJob, settings: CurvatureSettings) -> FixedLoss:
     """Fix batch, views and modes of a run's method.
 
     Args:
         job: of the run; its method is changed.
-        asked: batch size, BatchNorm and precision.
+        settings: batch size, BatchNorm and precision.
 
     Raises:
         UsageError: the method's training follows no gradient of one function, or the batch is larger than the data.
     """
-    method, loss = _with_hessian(job)
-    size = min(DEFAULT_PAIRS, len(job.loader.order.positions)) if asked.batch_size == "auto" else asked.batch_size
+    method, loss = _method_with_hessian(job)
+    size = min(DEFAULT_PAIRS, len(job.loader.order.positions)) if settings.batch_size == "auto" else settings.batch_size
     batch = job.loader.one_batch(size, VIEW_EPOCH)
-    dtype = getattr(torch, asked.precision)
+    dtype = getattr(torch, settings.precision)
     views = job.views.two_views(batch.samples, batch.streams, VIEW_EPOCH, batch.second)
     method.to(dtype).eval()
     method.chunks = None
     remarks = []
-    random = [name for name, layer in method.named_modules() if _draws(layer)]
+    random = [name for name, layer in method.named_modules() if _is_random_layer(layer)]
     if random:
         remarks.append(f"layers that draw are off: {', '.join(random[:3])}{' ...' if len(random) > 3 else ''}")
     norms = [layer for _, layer in batch_norm_layers(method)]
-    if asked.batch_norm == "batch":
+    if settings.batch_norm == "batch":
         for layer in norms:
             layer.train().track_running_stats = False  # their own statistics stay as they are
         if norms and job.settings.engine.chunk_size != "none":
@@ -82,18 +82,18 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
         remarks.append("targets (of the momentum encoder or of stop-gradient, and a queue) are held fixed")
     targets: list[Tensor] = []  # of the weights that were loaded last
     if isinstance(method, EmbeddingMethod):
-        encoding = _Called(method, lambda *views: torch.stack(method.embed_views(*views), dim=1))
-        scoring = _Called(method, lambda z_NVD: method.score(z_NVD[:, 0], z_NVD[:, 1], labels_N))
+        encoding = _CallableMethod(method, lambda *views: torch.stack(method.embed_views(*views), dim=1))
+        scoring = _CallableMethod(method, lambda z_NVD: method.score(z_NVD[:, 0], z_NVD[:, 1], labels_N))
     else:
-        encoding = _Called(method, lambda *views: torch.stack(method.branches(*views)[0], dim=1))
-        scoring = _Called(method, lambda z_NVD: method.score(z_NVD.unbind(1), targets))
+        encoding = _CallableMethod(method, lambda *views: torch.stack(method.branches(*views)[0], dim=1))
+        scoring = _CallableMethod(method, lambda z_NVD: method.score(z_NVD.unbind(1), targets))
 
     def encode(parameters: Parameters, inputs: Inputs) -> Tensor:
         with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
-            return functional_call(encoding, _of_method(parameters), inputs)
+            return functional_call(encoding, _method_weights(parameters), inputs)
 
     def value(parameters: Parameters, z_NVD: Tensor) -> Tensor:
-        return functional_call(scoring, _of_method(parameters), (z_NVD,))
+        return functional_call(scoring, _method_weights(parameters), (z_NVD,))
 
     def at(weights: Mapping[str, Tensor]) -> CoupledLoss:
         method.load_state_dict(weights)
@@ -110,13 +110,13 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
         loss_name=loss.card.name,
         floor=floor if math.isfinite(floor := loss.floor(len(inputs[0]))) else None,
         remarks=tuple(remarks),
-        batch_norm=asked.batch_norm if norms else "none",
+        batch_norm=settings.batch_norm if norms else "none",
     )
 
 
 @contextmanager
 def exact_products() -> Iterator[None]:
-    """Without products of fewer digits (TF32, bfloat16), whose rounding is larger than most eigenvalues."""
+    """Forbid products of fewer digits (TF32, bfloat16), whose rounding is larger than most eigenvalues."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -136,7 +136,7 @@ def check_second_derivative(loss: Loss) -> None:
         raise UsageError(f"{loss.card.name} has no Hessian: {loss.card.second_derivative.removeprefix('none, ')}")
 
 
-class _Called(nn.Module):
+class _CallableMethod(nn.Module):
     """A module beside a function that uses it, so that the function can be called with other weights of the module."""
 
     def __init__(self, method: nn.Module, function: Callable[..., Tensor]) -> None:
@@ -147,15 +147,15 @@ class _Called(nn.Module):
         return self.function(*inputs)
 
 
-def _of_method(parameters: Parameters) -> dict[str, Tensor]:
-    """Weights of the method under the names that ``_Called`` has for them."""
+def _method_weights(parameters: Parameters) -> dict[str, Tensor]:
+    """Weights of the method under the names that ``_CallableMethod`` has for them."""
     return {f"method.{name}": part for name, part in parameters.items()}
 
 
-def _with_hessian(job: TrainingJob) -> tuple[EmbeddingMethod | Predictive | MomentumQueue, Loss]:
-    """The method of a run, and its loss, where a step follows the gradient of one function of the weights.
+def _method_with_hessian(job: TrainingJob) -> tuple[EmbeddingMethod | Predictive | MomentumQueue, Loss]:
+    """Return method and loss of a run, and refuse a run whose step follows the gradient of no function of the weights.
 
-    Where there are targets without gradient, that is the loss beside these targets, which the next step moves.
+    With targets without gradient, the function is the loss beside these targets, which the next step moves.
     """
     if job.settings.views.local_crops:
         raise UsageError("curvature is that of a loss of two views, and this run has local ones (views.local_crops)")
@@ -171,7 +171,7 @@ def _with_hessian(job: TrainingJob) -> tuple[EmbeddingMethod | Predictive | Mome
     return job.method, loss
 
 
-def _draws(layer: nn.Module) -> bool:
+def _is_random_layer(layer: nn.Module) -> bool:
     share = getattr(layer, "p", getattr(layer, "drop_prob", 0.0))
     is_random = any(part in type(layer).__name__ for part in RANDOM_LAYERS)
     return is_random and isinstance(share, float) and share > 0

@@ -1,4 +1,4 @@
-"""The config that a diagnosis asks for: that of the run, with the settings that its first finding would change."""
+"""Write the config that a diagnosis asks for: that of the run with the settings that its first finding would change."""
 
 import shlex
 from pathlib import Path
@@ -23,38 +23,38 @@ def write_fix(folder: RunFolder, findings: Findings, config: Path) -> str:
         config: a new file, ``.yaml`` or ``.yml``.
 
     Returns:
-        What is changed, and the command that trains with it.
+        The changes in words, and the command that trains with them.
 
     Raises:
         UsageError: nothing wrong was found, no setting of the run changes it, or another suffix.
         RunError: there is such a file, or no such folder.
     """
     wrong = [finding for finding in findings.findings if finding.level != "good"]
-    found = next((finding for finding in wrong if finding.changes), None)
-    if found is None:
-        advice = next((f"; for {each.name} try: {each.remedy}" for each in wrong if each.remedy), "")
+    fixable = next((finding for finding in wrong if finding.changes), None)
+    if fixable is None:
+        advice = next((f"; for {finding.name} try: {finding.remedy}" for finding in wrong if finding.remedy), "")
         raise UsageError(f"{'no setting of this run changes what was found' if wrong else findings.verdict}{advice}")
-    asked = without_removed(read_yaml_mapping(folder.config))
+    run_config = without_removed(read_yaml_mapping(folder.config))
     check_settings(folder, folder.config)
-    asked.pop("out", None)  # a second run has a folder of its own
-    is_array = asked.get("data", ARRAY) == ARRAY
+    run_config.pop("out", None)  # a second run has a folder of its own
+    is_array = run_config.get("data", ARRAY) == ARRAY
     if is_array:
-        asked.pop("data", None)
+        run_config.pop("data", None)
     # YAML has lists where settings have pairs.
-    changes = {path: list(value) if isinstance(value, tuple) else value for path, value in found.changes.items()}
-    settings = merge(asked, nest(changes))
+    changes = {path: list(value) if isinstance(value, tuple) else value for path, value in fixable.changes.items()}
+    settings = merge(run_config, nest(changes))
     build(TrainSettings, settings, "--fix")
     check_new_file(config, (".yaml", ".yml"), overwrite=None, flag="--fix")
-    write_text(config, sealed_text(f"# {found.name}: {found.title}\n{dump_yaml(settings)}"))
+    write_text(config, sealed_text(f"# {fixable.name}: {fixable.title}\n{dump_yaml(settings)}"))
     before = flat(TrainSettings, read_resolved(folder).model_dump())
-    where, out = (shlex.quote(str(each)) for each in (config, config.with_suffix("")))
+    where, out = (shlex.quote(str(file)) for file in (config, config.with_suffix("")))
     lines = [
-        f"{config} changes what {found.name} asks for ({found.title}):",
-        *(f"  {path}: {before[path]} -> {value}" for path, value in found.changes.items()),
+        f"{config} changes what {fixable.name} asks for ({fixable.title}):",
+        *(f"  {path}: {before[path]} -> {value}" for path, value in fixable.changes.items()),
         f"  train:  counterpoint train --config {where} --out {out}",
     ]
-    if found.experience:
-        lines.append(f"  tried:  {found.experience}")
+    if fixable.experience:
+        lines.append(f"  tried:  {fixable.experience}")
     if is_array:
         lines.append("  the run's samples were an array: name them with --data, or use cp.train(array, config=...)")
     return "\n".join(lines)

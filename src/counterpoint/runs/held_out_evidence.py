@@ -1,4 +1,4 @@
-"""The held-out part of a run beside the samples of training."""
+"""Measure the held-out part of a run beside the samples of training."""
 
 # N samples, M of both parts, D features
 
@@ -20,7 +20,7 @@ from counterpoint.evaluation.subject import Subject
 
 Pair = tuple[Tensor, Tensor]
 SMALL, AT_ONCE = 16, 128  # pixels of a side of pictures that are compared raw; samples that are read at once
-FEWEST = 20  # samples of those that were held out, and of the others
+FEWEST = 20  # smallest number of held-out samples, and of training samples
 HELD_OUT_FIGURES = (
     "effective_rank", "rank_ceiling", "vanished", "resolved", "alignment", "positive_cosine", "negative_cosine",
     "uniformity", "sparsity", "dead_dims",
@@ -30,7 +30,7 @@ HELD_OUT_FIGURES = (
 def held_out_beside_training(
     subject: Subject, features: SampleFeatures, views: Pair | None, viewed: Tensor, threshold: float
 ) -> HeldOutRecord | None:
-    """Set both parts of a run's own samples side by side; None where nothing was held out, or too little.
+    """Set both parts of a run's own samples side by side; None if nothing or too little was held out.
 
     Args:
         subject: an encoder beside samples.
@@ -57,27 +57,27 @@ def held_out_beside_training(
         name: measure_place(z_ND, views=pairs[name], threshold=threshold, only=HELD_OUT_FIGURES).figures
         for name, z_ND in samples.items()
     }
-    told = _told(subject, features)
+    told = _test_parts(subject, features)
     return HeldOutRecord(parts=parts, told=told, **_gap(pairs[TRAINING], pairs[HELD_OUT]), **_copies(subject, features))
 
 
-def _told(subject: Subject, features: SampleFeatures) -> dict[str, ToldApart]:
+def _test_parts(subject: Subject, features: SampleFeatures) -> dict[str, ToldApart]:
     labels = subject.source.labels
     parts = matched_parts(subject.split.train, subject.split.held_out, labels)
     label_N = None if labels is None or not bool((labels >= 0).any()) else labels[parts[0]]
-    seen = {
+    inputs = {
         EMBEDDING: [features.embedding[part] for part in parts],
         RAW_INPUT: [_small_input(subject, part) for part in parts],
     }
-    found = {
-        place: told_apart(train_MD, held_MD, label_N, generator=torch.Generator().manual_seed(0))
-        for place, (train_MD, held_MD) in seen.items()
+    tests = {
+        place: told_apart(train_MD, held_out_MD, label_N, generator=torch.Generator().manual_seed(0))
+        for place, (train_MD, held_out_MD) in inputs.items()
     }
-    return {place: told for place, told in found.items() if told is not None}
+    return {place: test for place, test in tests.items() if test is not None}
 
 
 def _small_input(subject: Subject, positions: Tensor) -> Tensor:
-    """Raw input as rows; of pictures a small copy, and the moments of their colours."""
+    """Return raw input as rows; of pictures a small copy, and the moments of their colours."""
     rows = []
     for part in positions.split(AT_ONCE):
         raw = to_unit_float(subject.source.store.fetch(part.tolist()))
@@ -95,22 +95,22 @@ def _gap(training: Pair | None, held_out: Pair | None) -> dict[str, float]:
     cosines = [view_cosines(*pair) for pair in (training, held_out)]
     gap = float(cosines[0].mean() - cosines[1].mean())
     # welch1947, with enough degrees of freedom that the normal quantile serves.
-    error = Z_95 * math.sqrt(sum(float(each.var()) / len(each) for each in cosines))
+    error = Z_95 * math.sqrt(sum(float(cosine_M.var()) / len(cosine_M) for cosine_M in cosines))
     return {"gap": gap, "low": gap - error, "high": gap + error}
 
 
 def _copies(subject: Subject, features: SampleFeatures) -> dict[str, float]:
-    """Held-out samples that a training sample equals, as fields of the record."""
-    train, held = (part.numpy() for part in (subject.split.train, subject.split.held_out))
+    """Count held-out samples that equal a training sample, as fields of the record."""
+    train, held_out = (part.numpy() for part in (subject.split.train, subject.split.held_out))
     is_copy, is_same = (
-        [key in known for key in hashes[held].tolist()]
+        [key in train_keys for key in hashes[held_out].tolist()]
         for hashes in (features.content_N, content_hashes(features.representation))
-        for known in [set(hashes[train].tolist())]
+        for train_keys in [set(hashes[train].tolist())]
     )
     num_either = sum(map(max, is_copy, is_same))
-    share = wilson(num_either, len(held))
+    share = wilson(num_either, len(held_out))
     return {
-        "num_held_out": len(held),
+        "num_held_out": len(held_out),
         "num_copies": sum(is_copy),
         "num_same_features": sum(is_same),
         "num_either": num_either,

@@ -33,7 +33,7 @@ BASES = 3  # vectors of the size of all weights that a product needs beside the 
 def hessian_spectrum(
     run: Run | str | Path, *, data: Any = None, labels: Any = None, quiet: bool = False, **settings: Any
 ) -> HessianSpectrum:
-    r"""What is known of the eigenvalues of the Hessian of a run's loss on one batch.
+    r"""Bound the eigenvalues of the Hessian of a run's loss on one batch.
 
     .. math:: H = \nabla^2_\theta L(\theta; x_1, \dots, x_N)
 
@@ -46,7 +46,7 @@ def hessian_spectrum(
     Args:
         run: a run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with your
             own module.
-        data: the run's own samples, where they have moved or were an array.
+        data: the run's own samples, if they have moved or were an array.
         labels: given with them.
         quiet: show no progress.
         settings: any field of ``CurvatureSettings``: ``steps`` (100), ``probes`` (1), ``batch_size`` (256),
@@ -62,50 +62,50 @@ def hessian_spectrum(
         DataError: the data cannot be read.
         RunError: not a run, its data changed, or no checkpoint verifies.
     """
-    asked = build(CurvatureSettings, settings, "spectrum")
-    reporter, known = Reporter(quiet=quiet), as_run(run)
+    curvature = build(CurvatureSettings, settings, "spectrum")
+    reporter, trained = Reporter(quiet=quiet), as_run(run)
     if data is not None:
-        known = replace(known, data=data, labels=labels)
-    paths = _paths(known.folder, asked.checkpoint)
-    place = str(read_resolved(known.folder).data)
-    if known.data is None and place not in (ARRAY, *CATALOGUE) and not exists(as_path(place)):
-        raise UsageError(f"the samples of {known.path} are no longer at {place}; point to them with --data (data=)")
-    fixed = run_loss(open_job(known, reporter), asked)
-    plan = {"steps": asked.steps, "threshold": asked.threshold, "top": asked.top}
-    found, kind = [], ""
-    with exact_products(), reporter.bar("Lanczos", len(paths) * asked.probes * asked.steps) as advance:
+        trained = replace(trained, data=data, labels=labels)
+    paths = _checkpoint_paths(trained.folder, curvature.checkpoint)
+    place = str(read_resolved(trained.folder).data)
+    if trained.data is None and place not in (ARRAY, *CATALOGUE) and not exists(as_path(place)):
+        raise UsageError(f"the samples of {trained.path} are no longer at {place}; point to them with --data (data=)")
+    fixed = run_loss(open_job(trained, reporter), curvature)
+    plan = {"steps": curvature.steps, "threshold": curvature.threshold, "top": curvature.top}
+    states, kind = [], ""
+    with exact_products(), reporter.bar("Lanczos", len(paths) * curvature.probes * curvature.steps) as advance:
         for snapshot in map(load_checkpoint, paths):  # one is in memory
             kind = "moving average of the weights" if snapshot.average else LAST_UPDATE
             loss = fixed.at({**snapshot.state.model, **snapshot.average})  # the weights that users get
-            if not found:
-                _check_memory(loss, asked)
+            if not states:
+                _check_memory(loss, curvature)
             operator = hessian_operator(loss)
             starts = [
                 # The same on every device and at every checkpoint.
                 torch.randn(loss.num_parameters, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-                for seed in range(asked.seed, asked.seed + asked.probes)
+                for seed in range(curvature.seed, curvature.seed + curvature.probes)
             ]
             spectrum = operator_spectrum(operator, starts, **plan, advance=advance)
-            found.append(StepSpectrum(snapshot.position.step, spectrum))
-    taken = {"batch_size": len(fixed.inputs[0]), "batch_norm": fixed.batch_norm, "weights": kind}
+            states.append(StepSpectrum(snapshot.position.step, spectrum))
+    resolved = {"batch_size": len(fixed.inputs[0]), "batch_norm": fixed.batch_norm, "weights": kind}
     result = HessianSpectrum(
-        name=known.folder.path.resolve().name,
+        name=trained.folder.path.resolve().name,
         num_parameters=fixed.num_parameters,
         loss=fixed.loss_name,
         floor=fixed.floor,
-        settings=asked.model_dump() | taken,
+        settings=curvature.model_dump() | resolved,
         remarks=fixed.remarks,
-        states=tuple(found),
+        states=tuple(states),
     )
-    write_derived(known.folder, known.folder.spectrum, result.to_dict())
+    write_derived(trained.folder, trained.folder.spectrum, result.to_dict())
     return result
 
 
-def _paths(folder: RunFolder, checkpoint: str | None) -> list[Path]:
-    """The checkpoints that are asked for, oldest first; the newest represents the run, and an older one is named."""
+def _checkpoint_paths(folder: RunFolder, checkpoint: str | None) -> list[Path]:
+    """Return the chosen checkpoints, oldest first; by default the newest, which must not be damaged."""
     if checkpoint is not None:
-        known = checkpoints_by_step(folder.checkpoints)
-        return [known[step] for step in steps_asked(folder, checkpoint)]
+        paths = checkpoints_by_step(folder.checkpoints)
+        return [paths[step] for step in steps_asked(folder, checkpoint)]
     restored = restore_checkpoint(folder.checkpoints)
     if restored.damaged:
         raise RunError(
@@ -115,23 +115,23 @@ def _paths(folder: RunFolder, checkpoint: str | None) -> list[Path]:
     return [restored.path]
 
 
-def _check_memory(loss: CoupledLoss, asked: CurvatureSettings) -> None:
-    steps = min(asked.steps, loss.num_parameters)
-    vectors = steps + BASES + asked.probes
+def _check_memory(loss: CoupledLoss, settings: CurvatureSettings) -> None:
+    steps = min(settings.steps, loss.num_parameters)
+    vectors = steps + BASES + settings.probes
     needed = vectors * loss.num_parameters * loss.inputs[0].element_size()
-    there = free_bytes(loss.inputs[0].device)
-    if needed > there:
+    free = free_bytes(loss.inputs[0].device)
+    if needed > free:
         raise UsageError(
             f"steps {steps} of {loss.num_parameters:,} weights need {needed / 1e9:,.1f} GB for the vectors of "
-            f"Lanczos, and {there / 1e9:,.1f} GB are free; lower --steps, or use --precision float32"
+            f"Lanczos, and {free / 1e9:,.1f} GB are free; lower --steps, or use --precision float32"
         )
-    if (graph := graph_bytes(loss)) > there - needed:
+    if (graph := graph_bytes(loss)) > free - needed:
         raise UsageError(
             f"the graph of {len(loss.inputs[0]):,} pairs needs about {graph / 1e9:,.1f} GB, and "
-            f"{(there - needed) / 1e9:,.1f} GB are free; lower --batch-size, or use --precision float32"
+            f"{(free - needed) / 1e9:,.1f} GB are free; lower --batch-size, or use --precision float32"
         )
 
 
 def free_bytes(device: torch.device) -> float:
-    """Memory that can be had without swapping."""
+    """Bytes of memory that are free without swapping."""
     return float(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else float(available_memory())

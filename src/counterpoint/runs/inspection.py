@@ -63,7 +63,7 @@ def diagnose(
         UsageError: something else than a run or features.
     """
     check_threshold(threshold)
-    asked = build(LookSettings, look, "diagnose")
+    settings = build(LookSettings, look, "diagnose")
     # A path may be a run, which is a folder, or features, which are a file or a folder of shards.
     if isinstance(subject, str | Path) and is_file_or_shards(subject) and not is_encoder(subject):
         if not is_table(path := as_path(subject)):
@@ -72,18 +72,18 @@ def diagnose(
                 "`counterpoint embed` writes them"
             )
         reporter = Reporter(quiet=quiet)
-        of_columns = columns_table(path, asked, reporter) if is_columns(path) else None
-        subject = read_table(path, only_finite=False) if of_columns is None else of_columns
-        if of_columns is not None:
+        table = columns_table(path, settings, reporter) if is_columns(path) else None
+        subject = read_table(path, only_finite=False) if table is None else table
+        if table is not None:
             look = {name: value for name, value in look.items() if name not in ("label_column", "drop_columns")}
     if isinstance(subject, Run | str | Path) or is_encoder(subject):
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")
         reporter = Reporter(quiet=quiet)
-        judged = open_subject(subject, Samples(data, labels), asked, reporter)
-        judged = one_checkpoint(judged, asked.checkpoint)
-        return _diagnose_subject(judged, asked, threshold, reporter)
-    part = asked.part if data is not None else {}
+        judged = open_subject(subject, Samples(data, labels), settings, reporter)
+        judged = one_checkpoint(judged, settings.checkpoint)
+        return _diagnose_subject(judged, settings, threshold, reporter)
+    part = settings.part if data is not None else {}
     if others := look.keys() - part.keys():
         raise UsageError(f"{min(others)}= goes with a run; only features were given")
     if not is_array(subject):
@@ -92,39 +92,39 @@ def diagnose(
             "encoder give the features that it returns for some samples"
         )
     source = None if data is None else open_samples(data, part, None, Reporter(quiet=quiet))
-    given = given_features(subject, labels, views, source)
-    if given.labels is not None and (num_unknown := int((given.labels.numbers < 0).sum())):
+    features = given_features(subject, labels, views, source)
+    if features.labels is not None and (num_unknown := int((features.labels.numbers < 0).sum())):
         Reporter(quiet=quiet).say(f"{num_unknown:,} samples without a label take no part in what labels tell")
-    evidence = evidence_of_features(given, threshold)
-    concepts = described_concepts(given.z_ND, given.labels, given.names, threshold)
-    return _judged(evidence, given.z_ND, concepts, threshold)
+    evidence = evidence_of_features(features, threshold)
+    concepts = described_concepts(features.z_ND, features.labels, features.names, threshold)
+    return _complete_findings(evidence, features.z_ND, concepts, threshold)
 
 
-def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, reporter: Reporter) -> Findings:
+def _diagnose_subject(judged: Subject, settings: LookSettings, threshold: float, reporter: Reporter) -> Findings:
     source = judged.source
     if not judged.has_views:
         reporter.say(
             "the run's views are your own and not available: no alignment is measured; pass Run(path, views=...)"
         )
     with reporter.bar("diagnosing", 3) as advance:
-        known = gather_evidence(judged, threshold, checkpoint=asked.checkpoint, cache=asked.cache)
-        evidence, embedding_ND = known.evidence, known.embedding_ND
+        gathered = gather_evidence(judged, threshold, checkpoint=settings.checkpoint, cache=settings.cache)
+        evidence, embedding_ND = gathered.evidence, gathered.embedding_ND
         advance()
-        concepts = described_concepts(embedding_ND, known.labels, source.sample_names, threshold)
+        concepts = described_concepts(embedding_ND, gathered.labels, source.sample_names, threshold)
         advance()
-        findings = _judged(evidence, embedding_ND, concepts, threshold)
+        findings = _complete_findings(evidence, embedding_ND, concepts, threshold)
         # A record of other samples, labels or weights would represent the run in its report.
         if judged.folder is not None and judged.is_own_record:
-            keep_for_page(judged.folder, source, findings, known)
+            keep_for_page(judged.folder, source, findings, gathered)
         advance()
     if judged.folder is not None and not judged.is_own_record:
         name = judged.folder.findings.name
-        what = "own samples and labels" if asked.checkpoint is None else "last state"
-        reporter.say(f"{name} stays as it is: it is about the run's {what}, these are not")
+        content = "own samples and labels" if settings.checkpoint is None else "last state"
+        reporter.say(f"{name} stays as it is: it is about the run's {content}, these are not")
     return findings
 
 
-def _judged(
+def _complete_findings(
     evidence: Evidence,
     z_ND: Tensor,
     concepts: tuple[Concept, ...],
