@@ -60,19 +60,19 @@ def preview(
             raise UsageError(f"{name} must be between 1 and {MOST_TILES}, got {number}; 8 x 6 is common")
     path = Path(out)
     check_new_file(path, [".png"], overwrite=overwrite)
-    user_settings, user_objects = Given.of_call(data, settings)
+    user_settings, objects = Given.of_call(data, settings)
     user_settings.pop("loss", None)  # nothing of it is drawn
-    user_settings, user_objects = with_named_parts(user_settings, user_objects)
+    user_settings, objects = with_named_parts(user_settings, objects)
     train_settings = build(TrainSettings, user_settings, "settings")
     reporter = Reporter(quiet=quiet)
-    source = open_given(train_settings, user_objects, reporter)
+    source = open_given(train_settings, objects, reporter)
     if source.kind != "images":
         raise UsageError(
             "preview draws images; for vectors, views add --views.noise and drop --views.dropout of the features"
         )
     rows = random_order(train_settings.seed, 0, len(source), purpose=PURPOSE_SPLIT)[:num_samples]
-    resolution = resolve_views(Resolution(train_settings), source, own=user_objects.views)
-    plan = plan_views(resolution.settings.views) if user_objects.views is None else user_objects.views
+    resolution = resolve_views(Resolution(train_settings), source, own=objects.views)
+    plan = plan_views(resolution.settings.views) if objects.views is None else objects.views
     drawer = ViewDrawer(plan, torch.zeros(source.shape[0]), torch.ones(source.shape[0]), resolution.settings.seed)
     sheet = _sheet(source.store.fetch(rows.tolist()), rows, drawer, num_views)
     write_atomically(path, sheet.save)
