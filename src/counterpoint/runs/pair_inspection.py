@@ -37,7 +37,7 @@ SMALL_SIDE = 8  # pixels of pictures that are compared as they came
 PIECE = 256  # samples that are read at once
 LOSS = "loss."  # before the names of what a loss learns, within a method
 FEWEST_BATCHES, MOST_BATCHES = 8, 64  # that are measured, if there are enough samples
-SOME_SAMPLES = 512  # samples taken of small batches
+SOME_SAMPLES = 512  # samples that are measured in all, if batches are small
 QUEUE_WHY = "its negatives are a queue of earlier keys, which is not measured"
 OWN_WHY = "the run's loss is your own and not available; pass Run(path, loss=...)"
 

@@ -26,7 +26,7 @@ LARGEST_BATCH = 256
 TARGET_STEPS = 400
 EPOCH_RANGE = (10, 200)
 LEARNING_RATE = {"adamw": 2e-3, "adam": 2e-3, "sgd": 0.06, "lars": 0.3}
-BATCH_OF_RATE = {"sgd": 128, "lars": 256}  # batch to which the rate belongs, where it grows with the batch
+BATCH_OF_RATE = {"sgd": 128, "lars": 256}  # batch to which the rate belongs, if it grows with the batch
 WEIGHT_DECAY = {"adamw": 1e-4, "adam": 0.0, "sgd": 5e-4, "lars": 1e-6}
 WARMUP_SHARE = 0.05
 CHECKPOINTS_PER_RUN = 10
@@ -81,7 +81,7 @@ class TrainingPart:
 def training_part(settings: TrainSettings, source: Source) -> TrainingPart:
     """Split the samples, and thin the classes; the holdout is filled in."""
     split = split_source(len(source), source.labels, float(settings.source.holdout))
-    # After the split: what is held out keeps the classes as the data have them.
+    # Thinned after the split: what is held out keeps the classes as the data have them.
     positions = thin(split.train, source.labels, settings.source, source.class_names)
     return TrainingPart(split, positions, class_sizes(source.labels, positions, len(source.class_names)))
 
@@ -145,7 +145,7 @@ def resolve(
     fill("output.nonnegative", lambda: (method.nonnegative, by_method))
     fill("loss.negatives", lambda: (method.negatives, by_method))
     optimiser = resolution.settings.optim.name
-    # The optimiser's usual rate, in proportion to the batch where that is the custom.
+    # The optimiser's usual rate, in proportion to the batch if that is the custom.
     rate, of_batch, size = LEARNING_RATE[optimiser], BATCH_OF_RATE.get(optimiser), int(resolution.settings.batch_size)
     words = f"default of {optimiser}" + (", in proportion to the batch" if of_batch else "")
     fill("optim.learning_rate", lambda: (rate * size / of_batch if of_batch else rate, words))
@@ -184,7 +184,7 @@ def resolve_views(resolution: Resolution, source: Source, *, own: OwnViews | Non
             f"views.preset {preset} is not for {source.kind}; leave it at auto, or see `counterpoint list views`"
         )
     filled_in = filled(resolution.settings.views)
-    # By the preset's numbers: blur_sigma, for example, has no effect where nothing is blurred.
+    # The preset decides what is idle: blur_sigma, for example, has no effect if nothing is blurred.
     resolution.idle = idle_settings(resolution.settings, source.shape)
     for name, value in filled_in:
         resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))  # bound now

@@ -101,7 +101,7 @@ def recorded_settings(folder: RunFolder) -> TrainSettings:
         return then
     # A file that ends too early may still be YAML: what it lacks is what the run had, never a default.
     now = settings_of(merge(memory.facts["resolved"], values), str(folder.resolved))
-    # What had no effect in the run was "auto" to it. One with effect is seen once all are filled in: `check_inputs`.
+    # A setting without effect in the run was "auto". One with effect is seen once all are filled in: `check_inputs`.
     differing = differing_settings(then.model_dump(mode="json"), now.model_dump(mode="json"))
     weighty = {path: pair for path, pair in differing.items() if pair[0] != "auto" and path not in HARMLESS}
     if weighty:
@@ -143,7 +143,7 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
                 raise UsageError(f"{folder.path} has {section}.{name}, which was removed: it is not resumed; {use}")
     before = settings_of(facts["resolved"], str(folder.checkpoints)).model_dump(mode="json")
     differing = differing_settings(before, settings.model_dump(mode="json"))
-    # What had no effect in the run, and what its version did not know, was "auto" to it.
+    # A setting without an effect in the run, or unknown to its version, was "auto" to it.
     differing = {path: pair for path, pair in differing.items() if pair[0] != "auto"}
     changes = _in_words(differing, "the newest checkpoint")
     if not differing.keys() <= HARMLESS:

@@ -62,14 +62,14 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
         views=view_drawer(settings, assembled.encoder.card, assembled.given.views),
         engine=Engine(placement, compiles=engine.compile, shards=engine.strategy == "fsdp"),
         folder=folder,
-        # Where collapse is the lowest loss (BYOL, SimSiam), the loss of equal vectors is not its chance level.
+        # If collapse is the lowest loss (BYOL, SimSiam), the loss of equal vectors is not its chance level.
         chance=chance if math.isfinite(chance) and chance > floor else None,
         floor=floor if math.isfinite(floor) else None,
         measure=knn,
         loggers=build_loggers(engine, folder) if is_first_rank() else (),
         facts={
             "seed": settings.seed,
-            "torch": torch.__version__.split("+")[0],  # 2.9.0+cu128: the build is not told
+            "torch": torch.__version__.split("+")[0],  # 2.9.0+cu128: the build is left out
             "num_threads": torch.get_num_threads(),
             "device": engine.device,
             "world_size": world_size(),

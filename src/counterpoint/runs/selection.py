@@ -329,7 +329,7 @@ def _measure_subject(subject: Subject, *, labelled: bool, cache: bool) -> _Measu
     own_views = view_pairs(subject, encoder, LAYERS, chosen_N) if subject.has_views else {}
     places = {name: measure_place(z_ND, views=own_views.get(name)).figures for name, z_ND in layers.items()}
     evidence = replace(from_folder(subject), places=places, weight_change=weight_change(subject, backbone))
-    # Without the run's settings, the views are the usual ones of such samples, drawn by one seed.
+    # Without the settings of the run the views are the usual ones of such samples, drawn by one seed.
     usual = replace(subject, settings=None, own_views=None)
     z_ND, views = layers[REPRESENTATION], view_pairs(usual, encoder, [REPRESENTATION], chosen_N)[REPRESENTATION]
     score_M = torch.zeros(0)

@@ -91,7 +91,7 @@ def channel_statistics(source: Source, train: Tensor) -> Statistics:
         # Source: chan1983, Eq. 1.5: sums of squares of two parts, merged.
         squares = squares + (values - own_mean[:, None]).square().sum(dim=1)
         squares = squares + (own_mean - mean).square() * (count * own / (count + own))
-        # After the squares, which need the mean of before.
+        # Updated after the squares, which need the mean of before.
         mean = mean + (own_mean - mean) * (own / (count + own))
         largest = torch.maximum(largest, values.abs().amax(dim=1))
         count += own
