@@ -55,7 +55,7 @@ class Frozen:
 
 @dataclass(frozen=True)
 class LabelledSamples:
-    """Queries of frozen classifiers.
+    """Labelled queries for frozen classifiers.
 
     Attributes:
         store: the store that holds them.
@@ -174,7 +174,7 @@ def kept_sizes(num_features: int, step: int | None = None) -> list[int]:
 
 
 def chosen_orders(names: Sequence[str]) -> tuple[str, ...]:
-    """Orders by their names, also with hyphens for blanks; ``all`` for all of them.
+    """Names of the chosen orders; hyphens may stand for blanks, and ``all`` for all of them.
 
     Raises:
         UsageError: a name that is not known.

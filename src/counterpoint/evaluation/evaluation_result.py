@@ -143,7 +143,7 @@ def write_evaluation(
 
 
 def _record_path(subject: Subject, settings: EvaluationSettings) -> Path | None:
-    """Path to write an evaluation to, in a folder that exists then; None without a run folder and without ``out``."""
+    """Path to write an evaluation to, whose folder is made; None without a run folder and without ``out``."""
     checkpoint = settings.checkpoint
     if settings.out is not None:
         path = Path(settings.out)
@@ -226,7 +226,7 @@ def _description_of_queries(subject: Subject) -> str:
 
 
 def query_fingerprint(source: Source, queries: Tensor, *, is_features: bool = False) -> str:
-    """Short hash of the names and classes of the queries: where it is the same, figures can be compared in pairs.
+    """Short hash of the names and classes of the queries: if two are equal, figures can be compared in pairs.
 
     Args:
         source: with the queries among its samples.

@@ -48,7 +48,7 @@ MOST_FITTED = 1 << 30  # bytes of raw samples from which components are fitted
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features of all samples, by source, what the protocol records about them, and classes from a classifier.
+    """Features of all samples, by source, with the settings for their record and the classes from a classifier.
 
     ``encoder`` and its ``layer`` say how the features were computed; features that were given, and components of the
     input, have no encoder.

@@ -184,7 +184,7 @@ def _content_hash(path: Path) -> str:
 
 
 def _opened(path: Path) -> Tensor | StoredRows | np.ndarray:
-    """An array; features stay on disk if they are large."""
+    """Open an array; features stay on disk if they are large."""
     array = np.load(path, mmap_mode="r")
     return StoredRows(path) if array.dtype == np.float32 and array.nbytes > IN_MEMORY else _as_rows(np.array(array))
 

@@ -38,7 +38,7 @@ SHARD_ROWS = 80 * PIECE  # 10,240, of a worker at a time; where these begin at w
 VIEW_EPOCH = 2**31  # no training epoch: views for evaluation are never those trained on
 CONTENT = "content"  # in a table of features: a hash of what each sample holds
 MOST_NAMED = 3  # samples that an error lists
-MOST_PICTURES = 512  # whose channels are compared with those of training
+MOST_PICTURES = 512  # pictures whose channels are compared with those of training
 
 Advance = Callable[[], None]
 _ENGINE = ContextVar[PieceEngine]("engine", default=HERE)

@@ -28,7 +28,7 @@ OPTIMALITY = 1e-5  # Euclidean norm of the gradient at which the search ends
 MAX_STEPS = 1000
 MEMORY = 10  # steps that L-BFGS remembers
 BLOCK = 2048  # samples that one thread takes at a time
-# Second moments are used of features that are few enough to pay: at 4 samples for each they took as long as they saved.
+# Second moments are used if features are few enough to pay: at 4 samples for each they took as long as they saved.
 SAMPLES_FOR_A_FEATURE, WIDEST = 16, 4096
 SAMPLES_OF_MOMENTS = 8  # for each feature; more change them little
 SUFFICIENT = 1e-4  # of the decrease that the slope promises (Armijo)
@@ -61,12 +61,12 @@ class SoftmaxRegression:
 
     @property
     def num_classes(self) -> int:
-        """C."""
+        """Number of classes, C."""
         return int(self.class_N.max()) + 1
 
     @property
     def penalty(self) -> float:
-        """Lambda."""
+        """Weight of the penalty, lambda."""
         return (2 if self.num_classes == 2 else 1) / (self.inverse_penalty * len(self.x_ND))
 
     def loss_and_slope(self, w_CD: Tensor) -> tuple[float, Tensor]:
@@ -95,7 +95,7 @@ class SoftmaxRegression:
 
 @dataclass(frozen=True)
 class Fit:
-    """Weights, and how close to the optimum they are.
+    """Fitted weights, with the loss and the norm of its gradient.
 
     Attributes:
         weight_CD: float64.
@@ -119,7 +119,7 @@ class Fit:
         return f"gradient norm {self.slope:.1e} after {self.steps} steps"
 
     def predict(self, x_QD: Tensor) -> Tensor:
-        """Class numbers; of equal logits the smaller."""
+        """Predict class numbers; of equal logits the smaller number."""
         return torch.addmm(self.intercept_C.to(x_QD.dtype), x_QD, self.weight_CD.T.to(x_QD.dtype)).argmax(dim=1)
 
 
@@ -227,7 +227,7 @@ class Scaling:
 
 
 def fit_scaling(bank_ND: Rows) -> Scaling:
-    """Mean and standard deviation of the labelled samples.
+    """Fit a standardisation to the mean and standard deviation of labelled samples.
 
     >>> fit_scaling(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))(torch.tensor([[4.0, 7.0]]))
     tensor([[2., 0.]])

@@ -52,7 +52,7 @@ class EpochKNN:
 
     def __post_init__(self) -> None:
         num_bank, num_queries = len(self.bank), len(self.queries)
-        # Before training, not at the end of its first epoch.
+        # This is checked before training, not at the end of its first epoch.
         num_classes = len(self._labels[self.bank].unique())
         if num_bank < NEIGHBOURS or num_queries < MIN_QUERIES or num_classes < 2:
             raise UsageError(

@@ -16,7 +16,7 @@ SIDES = "rrllrrl"
 
 @dataclass(frozen=True)
 class SharedConcept:
-    """A dimension that both of a pair activate.
+    """A dimension that both samples of a pair activate.
 
     Attributes:
         dim: its number.
@@ -40,7 +40,7 @@ class Hit:
         label: its class, or None.
         similarity: cosine with the query.
         random_below: share of random pairs of the collection that are less similar.
-        concepts: what both share, the most first; empty where dimensions have no meaning.
+        concepts: what both share, the most first; empty if dimensions have no meaning.
     """
 
     row: int
@@ -172,5 +172,5 @@ def _wrapped(sentences: Sequence[str]) -> list[str]:
 
 
 def _cut(text: str, width: int) -> str:
-    """The end of a long name, which tells files apart."""
+    """Shorten a long name to its end, which distinguishes files."""
     return text if len(text) <= width else "…" + text[1 - width :]

@@ -228,7 +228,7 @@ def open_shards(path: Path) -> ShardFolder:
 
 
 def make_shards(path: Path, plan: TablePlan) -> ShardFolder:
-    """A folder for the shards of a plan: a new or empty one, or one that has some of them already.
+    """Make a folder for the shards of a plan: a new or empty one, or one that has some of them already.
 
     Raises:
         RunError: it holds something else or another table; or it cannot be made.
@@ -254,10 +254,10 @@ def check_same(stored: TablePlan, wanted: TablePlan, path: Path) -> None:
     Raises:
         RunError: they differ; the file and the first difference are named.
     """
-    there, here = stored.model_dump(), wanted.model_dump()
-    for name in there:
-        if there[name] != here[name]:
+    wanted_values = wanted.model_dump()
+    for name, value in stored.model_dump().items():
+        if value != wanted_values[name]:
             raise RunError(
-                f"{path} is of another table: {name} {there[name]}, this is {here[name]}; choose another "
+                f"{path} is of another table: {name} {value}, this is {wanted_values[name]}; choose another "
                 f"folder, or remove {path.parent} to start again"
             )

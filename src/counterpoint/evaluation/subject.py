@@ -32,7 +32,7 @@ DEFAULT_HOLDOUT = 0.2  # of the samples, if the data have no held-out part
 
 @dataclass(frozen=True)
 class Subject:
-    """An encoder beside the samples it is judged on.
+    """An encoder, or features, with the samples it is judged on.
 
     Attributes:
         name: shown in tables and messages.
@@ -99,7 +99,7 @@ class Subject:
 
 
 def view_drawer(settings: TrainSettings, card: EncoderCard, own: OwnViews | None = None) -> ViewDrawer:
-    """The views of a run, which may be the user's own."""
+    """The drawer of a run's views, which may be the user's own."""
     return _drawer(plan_views(settings.views) if own is None else own, card, settings.seed)
 
 
@@ -126,7 +126,7 @@ def open_queries(
     part: Mapping[str, Any],
     reporter: Reporter,
 ) -> Source:
-    """Open the queries.
+    """Open a source of queries.
 
     Args:
         opens: settings by which the encoder takes samples that are not its own.

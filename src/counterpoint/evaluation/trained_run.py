@@ -79,7 +79,7 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
     # resolved.yaml also holds the reason for each setting.
     values.pop("reasons", None)
     settings = build(TrainSettings, _with_later_settings(values), origin)
-    for name in ("epochs", "batch_size", "source.holdout", "optim.learning_rate"):  # which never stay auto
+    for name in ("epochs", "batch_size", "source.holdout", "optim.learning_rate"):  # these never stay auto
         if attrgetter(name)(settings) == "auto":
             raise UsageError(f"{origin} is damaged: it does not say what {name} is")
     return settings
@@ -131,7 +131,7 @@ def open_trained(
     """
     run = as_run(run)
     settings, status = read_resolved(run.folder), run.folder.read_status()
-    trained = load_encoder(run.folder, run.encoder)
+    encoder = load_encoder(run.folder, run.encoder)
     if "image_size" in part:
         raise UsageError(f"source.image_size goes with an encoder from elsewhere; that of {run.path} has its size")
     is_array, is_specified = settings.data == ARRAY, data is not None or labels is not None or bool(part)
@@ -142,27 +142,27 @@ def open_trained(
         labels = run.labels if is_array and labels is None else labels
     if data is None:
         raise UsageError(f"{run.path} was trained on an array in memory; pass it as data=")
-    columns = AUTO if trained.card.table is None else str(run.path)
-    opens = source_settings(settings, trained.card.in_shape, part=part, is_own_data=is_own_data, columns=columns)
+    columns = AUTO if encoder.card.table is None else str(run.path)
+    opens = source_settings(settings, encoder.card.in_shape, part=part, is_own_data=is_own_data, columns=columns)
     is_own_data &= not part  # unless the content turns out to be that of the run
     source = open_samples(data, opens.model_dump(), labels, reporter)
-    began = status.data_fingerprint or source.fingerprint
-    if source.fingerprint != began and not is_own_data and not part and not isinstance(data, str | Path):
-        own = _own_array(data, run.labels, began)
-        # Labels that were given count, even where the samples turn out to be the run's own.
+    run_fingerprint = status.data_fingerprint or source.fingerprint
+    if source.fingerprint != run_fingerprint and not is_own_data and not part and not isinstance(data, str | Path):
+        own = _own_array(data, run.labels, run_fingerprint)
+        # Labels that were given count, even if the samples turn out to be the run's own.
         is_own_data, source = own is not None, own if own is not None and labels is None else source
-    is_own_data |= source.fingerprint == began
+    is_own_data |= source.fingerprint == run_fingerprint
     # The same function as before training: the same samples and labels give the same split.
     split = split_source(len(source), source.labels, float(settings.source.holdout) or DEFAULT_HOLDOUT)
     if is_own_data:  # samples that long-tailed training left out are left out of the bank, too
         split = Split(thin(split.train, source.labels, settings.source, source.class_names), split.held_out)
     # Then labels that are given later contradict nothing, and results with them belong into the record.
     had_no_labels = status.class_counts == ()
-    is_as_it_was = source.fingerprint == began or had_no_labels or not (is_array or is_specified)
+    is_as_it_was = source.fingerprint == run_fingerprint or had_no_labels or not (is_array or is_specified)
     own_views = None if run.views is None else as_views(run.views)
     return Subject(
         name=run.path.name,
-        encoder=trained,
+        encoder=encoder,
         source=source,
         split=split,
         sources=(source,),
@@ -172,16 +172,16 @@ def open_trained(
         is_own_record=is_own_data and is_as_it_was,
         own_views=own_views,
         own_loss=None if run.loss is None else as_loss(run.loss),
-        opens=source_settings(settings, trained.card.in_shape, columns=columns),
+        opens=source_settings(settings, encoder.card.in_shape, columns=columns),
     )
 
 
-def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
+def _own_array(data: Any, own_labels: Any, run_fingerprint: str) -> Source | None:
     """The run's own samples with the labels that it had, if an array has their content; None if not."""
     # The fingerprint covers the labels, and these may have been given or not.
     for labels in [None] if own_labels is None or len(own_labels) != len(data) else [None, own_labels]:
         source = open_source(data, SourceSettings(), labels=labels, progress=Reporter(quiet=True).bar)
-        if source.fingerprint == began:
+        if source.fingerprint == run_fingerprint:
             return source
     return None
 

@@ -30,7 +30,7 @@ from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.shard_files import MANIFEST, open_shards
 
-# What makes a spreadsheet run a cell: a sign, also in full width, at its start or behind what may end a cell elsewhere
+# A spreadsheet runs a cell that has a sign, also in full width, at its start or behind what may end a cell elsewhere
 # (a line end, a tab, a semicolon), blanks and quotes of our own before it or not. A quote in front makes it text.
 _START, _SIGN = r"(?:^|(?<=[\r\n\t;,|]))", r"(?='*[^\S\r\n\t]*[=+\-@＝＋－＠\t\r])"
 _RUNNABLE, _QUOTED = re.compile(_START + _SIGN), re.compile(_START + "'" + _SIGN)

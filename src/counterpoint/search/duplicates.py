@@ -37,16 +37,16 @@ from counterpoint.evaluation.search_records import Copies, CopyGroup
 from counterpoint.runs.sample_collection import thumbnails
 from counterpoint.search.searched_samples import SearchedSamples, open_samples
 
-NEIGHBOURS = 10  # of each sample that are compared with it
+NEIGHBOURS = 10  # neighbours of each sample that are compared with it
 SAME_EMBEDDING = 0.9999  # cosine, if there are no pictures
 FETCHED = 512  # pictures at a time
 MOST_DRAWN = 2000  # pictures of a page
 SAMPLED = 256  # rows for each centre
-NEAREST_BUCKETS = 3  # that the rows of a bucket are compared with, beside their own
+NEAREST_BUCKETS = 3  # buckets that the rows of a bucket are compared with, beside their own
 FIRST = 10  # near rows of each row that are kept, the first of the collection: 1,000 equal rows give no 500,000 pairs
 ASSIGNED, QUERIES, KEYS = 1 << 14, 1 << 11, 1 << 13  # rows at a time
 CHECKED = 4096  # rows that are compared with all
-ROUNDING = 1e-6  # of a cosine in float32
+ROUNDING = 1e-6  # error of a cosine in float32
 BY_PIXELS = (
     "Two samples are near-duplicates by the rule of `counterpoint audit`: the same picture compressed, resized, a "
     "little cropped, brighter, turned, mirrored, framed or marked. Each pair is listed separately; groups of more have "
@@ -64,7 +64,7 @@ BY_BUCKETS = (
 
 @dataclass(frozen=True)
 class NearPairs:
-    """Pairs of near rows.
+    """Pairs of near rows, with their cosines.
 
     Attributes:
         pairs_P2: rows, the smaller first, ascending.

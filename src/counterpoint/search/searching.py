@@ -25,7 +25,7 @@ from counterpoint.nn.layer_outputs import LayerReader
 from counterpoint.search.duplicates import drawn_rows
 from counterpoint.search.searched_samples import SearchedSamples, open_samples
 
-MOST_QUERIES = 10_000  # of one call; more are a job for a table (`counterpoint embed`)
+MOST_QUERIES = 10_000  # in one call; more are a job for a table (`counterpoint embed`)
 NUM_PAIRS = 20_000
 NUM_ROWS = 4096  # from which pairs and names of dimensions are found
 MOST_CONCEPTS = 3
@@ -76,7 +76,7 @@ def search(
         k: hits per query.
         pictures: keep small pictures of queries and hits in the answer, for a page.
         quiet: show no progress.
-        options: ``layer`` (auto: the embedding where its dimensions have a meaning or pairs were trained, else the
+        options: ``layer`` (auto: the embedding if its dimensions have a meaning or pairs were trained, else the
             representation), and those of ``embed``.
 
     Raises:

@@ -14,7 +14,7 @@ from counterpoint.evaluation.knn import DOT, Neighbours
 
 
 class CodeIndex:
-    r"""The codes column by column, so that a query of k units reads k columns.
+    r"""An index of sparse codes by column, so that a query of k units reads k columns.
 
     .. math:: s(q, z) = \frac{\langle q, z \rangle}{|q| |z|} \text{ (cosine)}, \quad
         s(q, z) = \langle q, z \rangle \text{ (dot)}
