@@ -58,7 +58,7 @@ def answer_shares(flags: "GeometryFlags") -> None:
     record = PAPER if loss is None else loss.class_level()
     negatives = next(k for k in (problem["num_negatives"], record.num_negatives, math.inf) if k is not None)
     words = _words(flags, record, negatives)
-    notes = []  # what a reader must know to use the answer
+    notes = []  # facts that a reader needs to use the answer
     if not (flags.supervised or record.supervised):
         notes.append(
             "Holds for positives drawn from the anchor's class; where a sample's only positive is its own second view, "

@@ -99,9 +99,9 @@ def _run(name: str, words: Sequence[str]) -> int:
     # Libraries print no warnings of their own; torch reads the variable when it is loaded.
     if _ranks().world_size > 1:  # about our use of DDP (engine/engine.py), and about lost ranks
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-    warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
+    warnings.filterwarnings("ignore", category=FutureWarning)  # libraries warn of their own future
     warnings.filterwarnings("ignore", module="PIL")  # the run's own messages name a faulty picture
-    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # as above
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # for the same reason
     with at_work():
         return load_verb(name).run(*settings) or OK  # most verbs return nothing
 

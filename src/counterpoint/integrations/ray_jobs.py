@@ -36,7 +36,7 @@ class RayEngine:
     Attributes:
         address: ``local`` starts Ray on this machine until the work ends; ``auto`` is the cluster that this machine
             belongs to; else HOST, HOST:PORT, or ray://HOST:PORT.
-        workers: how many; None is one per GPU of the cluster, or per processor if it has none.
+        workers: the number of workers; None is one per GPU of the cluster, or per processor if it has none.
         gpus_per_worker: share of a GPU for each; None is 1 where the cluster has GPUs, else 0.
     """
 

@@ -26,7 +26,7 @@ class PageSection:
         name: its anchor.
         title: its title in the navigation.
         question: the question that it answers; its heading.
-        content: what it shows.
+        content: its content.
         answer: the answer in a few words, beside the question of a section that folds.
         is_open: whether a section that folds is open at first; None for one that does not fold.
     """
@@ -44,7 +44,7 @@ class PageKind:
     """The properties that all pages of one kind share.
 
     Attributes:
-        name: what such a page is called.
+        name: the name of such a page.
         example: a file name for such a page.
         generator: the tag by which an earlier page is recognised.
         styles: style sheets of this package.
@@ -81,7 +81,7 @@ def plain_header(brand: str, title: str, facts: str) -> Markup:
 
     Args:
         brand: the line above the title: what made the page.
-        title: what it shows.
+        title: the title of the page.
         facts: the line below the title.
     """
     return element(

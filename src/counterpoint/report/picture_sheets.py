@@ -16,8 +16,8 @@ from counterpoint.report.run_record import RunRecord
 # Share of the side of a picture at each step while the page is too large; the last step shows no picture.
 SHARES = (1.0, 1.0, 0.75, 0.5, 0.5, 0.0)
 SMOOTH_FROM = 24  # pixels; smaller pictures are enlarged with hard edges: nothing is there to smooth
-WEBP_QUALITY = 60  # of pictures that are shrunk once more
-ONE_QUALITY = 82  # of a single picture
+WEBP_QUALITY = 60  # quality of pictures that are shrunk again
+ONE_QUALITY = 82  # quality of a single picture
 LOSSLESS_SIDE = 16  # below this a PNG is as small as anything
 EDGE = 0.01  # share of a picture cut off at each side: enlarged, it would take on the colours of its neighbours
 

@@ -17,8 +17,8 @@ from counterpoint.report.wording import NO_BREAK, count, number, percent
 PURE = 0.8
 ALMOST_ALWAYS = 0.9
 SELECTIVE = 0.1  # share of the samples up to which an active dimension is called selective
-MOST_PICTURES = 4096  # of all dimensions of all runs; more make a page slow to open
-MOST_DIMS = 4096  # likewise
+MOST_PICTURES = 4096  # most pictures of all dimensions and runs; more make a page slow to open
+MOST_DIMS = 4096  # most dimensions of all runs, for the same reason
 NUM_NAMES = 3
 SORTS = (("expected", "expected activation"), ("fires", "share active"), ("purity", "purity"), ("dim", "number"))
 KINDS = (

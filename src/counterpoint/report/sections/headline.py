@@ -144,7 +144,7 @@ def _lead_words(metric: Metric, pairs: Sequence[RunPair]) -> str:
 
 def _are_equal(headline: Headline, run: RunRecord, other: RunRecord) -> bool:
     first, second = headline.value(run) or 0.0, headline.value(other) or 0.0
-    # Of figures with queries only the very same are equal; the rest is for the test to judge.
+    # Figures with queries are equal only if they are the same; the test judges any difference.
     tolerance = 0.0 if headline.is_evaluated else SAME_WITHIN * max(abs(first), abs(second))
     return abs(first - second) <= tolerance
 

@@ -134,7 +134,7 @@ def _judgement(run: RunRecord) -> Markup:
     if run.diagnosis is None:
         return missing(run, "No diagnosis yet.", "diagnose")
     level = run.diagnosis.level
-    fault = None if level == "good" else badge(level)  # that no fault was found does not make features good
+    fault = None if level == "good" else badge(level)  # features without a fault are not yet good
     words = element("p", fault, " ", prose(run.diagnosis.verdict, run.path), class_="lede")
     limits = element("p", run.diagnosis.limits, class_="of-what") if run.diagnosis.limits else None
     return join(element("p", _plain_answer(run), class_="word"), words, limits)
