@@ -27,10 +27,10 @@ from counterpoint.core.validation import (
 )
 from counterpoint.runs.recipes import with_recipe
 
-# What of the data a verb looks at: settings of verbs that encode samples.
+# Settings of the data: READ for verbs that look at data, CHOOSING for verbs that encode samples.
 READ = tuple(f"source.{name}" for name in ("labels", "split", "root", "image_column", "label_column", "drop_columns"))
 CHOOSING = tuple(f"source.{name}" for name in PartSettings.model_fields)
-Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
+Names = Annotated[tuple[str, ...], Strict(False)]  # a list is taken, too
 PROCESS = "process"  # the engine that is this process alone
 
 
@@ -41,7 +41,7 @@ class VerbFlags(Settings):
 
 
 class JsonFlags(VerbFlags):
-    """Settings of a verb that prints what it found."""
+    """Settings of a verb that prints a record."""
 
     as_json: bool = option("print JSON for scripts", False, flag="--json")
 
@@ -85,25 +85,25 @@ class EncodingFlags(EngineFlags):
 
 
 def engine_from(flags: EngineFlags) -> PieceEngine:
-    """Who does the pieces of a verb.
+    """Choose what does the pieces of a verb: this process, or workers of Ray.
 
     Raises:
-        UsageError: settings of Ray without it; or it is not installed.
+        UsageError: settings of Ray without ``--engine ray``, or Ray is not installed.
     """
-    asked = given(flags, EncodingFlags, but=(*VerbFlags.model_fields, "engine"))
+    options = given(flags, EncodingFlags, but=(*VerbFlags.model_fields, "engine"))
     if flags.engine == PROCESS:
-        if asked:
-            raise UsageError(f"--{next(iter(asked)).replace('_', '-')} goes with --engine ray")
+        if options:
+            raise UsageError(f"--{next(iter(options)).replace('_', '-')} goes with --engine ray")
         return HERE
-    from counterpoint.integrations.ray_jobs import RayEngine, require_ray  # deferred: who asks for none loads none
+    from counterpoint.integrations.ray_jobs import RayEngine, require_ray  # deferred: for --engine ray only
 
     require_ray()
-    # What passes no encoder takes no GPU.
-    return RayEngine(**asked) if isinstance(flags, EncodingFlags) else RayEngine(**asked, gpus_per_worker=0.0)
+    # Pieces that pass no encoder take no GPU.
+    return RayEngine(**options) if isinstance(flags, EncodingFlags) else RayEngine(**options, gpus_per_worker=0.0)
 
 
 def build_parser(name: str) -> Parser:
-    """The parser of one verb."""
+    """Build the parser of one verb."""
     verb = load_verb(name)
     parser = Parser(prog=f"counterpoint {name}", description=verb.__doc__)
     flags: type[BaseModel] = get_type_hints(verb.run)["flags"]
@@ -116,7 +116,7 @@ def build_parser(name: str) -> Parser:
 
 
 def read_words(name: str, words: Sequence[str]) -> list[Any]:
-    """What ``run`` of a verb takes: its settings, and settings of training where it has some.
+    """Read words into what ``run`` of a verb takes: its settings, and settings of training if it has some.
 
     Raises:
         UsageError: a mistake in a value, in the file of ``--config`` or in the name of a recipe.
@@ -129,7 +129,7 @@ def read_words(name: str, words: Sequence[str]) -> list[Any]:
     }
     flags = build(model, values, "command line")
     settings = _read_settings(namespace, parser.settable) if parser.settable else {}
-    if issubclass(model, PartSettings):  # which data are taken is part of its record
+    if issubclass(model, PartSettings):  # the choice of data is part of its record
         return [flags.model_copy(update=settings.get("source", {}))]
     return [flags, settings] if parser.settable else [flags]
 
@@ -162,13 +162,13 @@ def add_fields(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
 
 
 def given(flags: BaseModel, model: type[BaseModel], but: Collection[str] = ()) -> dict[str, Any]:
-    """Those fields of a model that were given on the command line."""
+    """Fields of a model that were given on the command line, with their values."""
     names = (flags.model_fields_set & set(model.model_fields)) - set(but)
     return {name: getattr(flags, name) for name in names}
 
 
 def subject_from(subject: str | None, encoder: str | None) -> str:
-    """The run, file of features or encoder that a verb was given.
+    """Check that a verb was given one run, file of features or encoder, and return it.
 
     Raises:
         UsageError: none, two of them, or a path that is neither.
@@ -177,13 +177,13 @@ def subject_from(subject: str | None, encoder: str | None) -> str:
         raise UsageError("give RUN (a run folder), a file of features, or --encoder NAME, and one of them only")
     if subject is not None and not is_file_or_shards(subject):
         open_run(Path(subject))  # before torch is loaded
-    found = encoder if subject is None else subject
-    assert found is not None
-    return found
+    source = encoder if subject is None else subject
+    assert source is not None
+    return source
 
 
 def array_or_name(text: str | None) -> Any:
-    """What a ``.npy`` file holds; any other text as it is."""
+    """Read a ``.npy`` file; return any other text as it is."""
     if text is None or Path(text).suffix != ".npy":
         return text
     from counterpoint.data.formats.npz_files import read_npy  # deferred: loads torch
@@ -192,13 +192,13 @@ def array_or_name(text: str | None) -> Any:
 
 
 def _add_settings(parser: Parser, sections: Sequence[str], often: Collection[str]) -> None:
-    """Let settings of training (of these top-level names or paths) be given; those at the top have a flag."""
+    """Add settings of training, of these top-level names or paths; those at the top and frequent ones get a flag."""
     fields = dict(leaf_fields(TrainSettings))
     parser.settable = [path for path in fields if {path.split(".", 1)[0], path} & set(sections)]
     group = parser.add_argument_group("settings of training")
     for path in parser.settable:
         if "." not in path or path in often:
-            # Text, and None where it was not given: values are read and checked as those of the YAML file are.
+            # A text, or None if it was not given: values are read and checked like those of the YAML file.
             group.add_argument(f"--{path.replace('_', '-')}", dest=path, metavar="X", help=_help(fields[path]))
     several = len(parser.settable) > len(CHOOSING)
     which = "any other setting of `counterpoint list settings`" if several else ", ".join(parser.settable)
@@ -212,7 +212,7 @@ def _add_settings(parser: Parser, sections: Sequence[str], often: Collection[str
 
 
 def _read_settings(namespace: argparse.Namespace, paths: Collection[str]) -> dict[str, Any]:
-    """Settings of training that were given, nested: those of the file, over these the flags, over these ``--set``."""
+    """Nest the settings of training that were given: flags win over the file, and ``--set`` wins over both."""
     fields, config = dict(leaf_fields(TrainSettings)), getattr(namespace, "config", None)
     from_file = {} if config is None else without_removed(read_yaml_mapping(Path(config)))
     if config is not None:
@@ -227,13 +227,13 @@ def _read_settings(namespace: argparse.Namespace, paths: Collection[str]) -> dic
             raise UsageError(gone(path) or f"command line: unknown setting {path!r}{nearest(path, paths)}")
         texts[path] = value
     flags = {path: _value(path, fields[path], text) for path, text in texts.items() if text is not None}
-    asked = merge(from_file, nest(flags))
-    build(TrainSettings, with_recipe(asked), "command line")
-    return asked
+    settings = merge(from_file, nest(flags))
+    build(TrainSettings, with_recipe(settings), "command line")
+    return settings
 
 
 def _value(path: str, field: FieldInfo, text: Any) -> Any:
-    """Read a flag's text as YAML would be read, unless the setting is text anyway; it may name code."""
+    """Read the text of a flag as YAML, unless the setting is a text; the value may name code."""
     if isinstance(text, bool) or expectation(field) == "text":
         return from_flag(text)
     if _takes_names(field):
@@ -251,12 +251,12 @@ def _takes_names(field: FieldInfo) -> bool:
 
 
 def _extra(field: FieldInfo) -> dict[str, Any]:
-    """What a field says of its flag beside its type."""
+    """Properties of the flag of a field beside its type."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 def _help(field: FieldInfo) -> str:
-    """The same for argparse, which formats help texts with %."""
+    """Write the words of a setting for argparse, which formats help texts with %."""
     return words_of(field).replace("%", "%%")
 
 

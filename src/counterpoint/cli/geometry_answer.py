@@ -1,4 +1,4 @@
-"""What `counterpoint geometry` does: from words to the solver, and its answers as text or as plain data."""
+"""Answers of `counterpoint geometry`: from words to the solver, and its results as text or as plain data."""
 
 # C classes, T majority shares
 
@@ -41,24 +41,24 @@ LARGEST_LOG_ODDS = math.log(99)  # a majority of 0.99; the least is that of equa
 def answer_shares(flags: "GeometryFlags") -> None:
     """Solve for the shares of classes, and print."""
     shares = _shares(flags)
-    loss, text = None if flags.loss is None and not _loss_options(flags) else _built(flags), flags.negatives
+    loss, text = None if flags.loss is None and not _loss_options(flags) else _build_loss(flags), flags.negatives
     if text not in (None, "inf") and not (text.isdecimal() and 1 <= float(text) <= MOST_NEGATIVES):
         raise UsageError(f"--negatives must be a whole number from 1 to 1e12, or inf, got {text!r}; 512 is common")
-    given = None if text is None else math.inf if text == "inf" else int(text)
-    asked: dict[str, Any] = {"loss": loss, "num_negatives": given, "supervised": flags.supervised}
+    num_negatives = None if text is None else math.inf if text == "inf" else int(text)
+    problem: dict[str, Any] = {"loss": loss, "num_negatives": num_negatives, "supervised": flags.supervised}
     limits = {"dimension": flags.dimension, "nonnegative": flags.nonnegative, "tolerance": flags.tolerance}
-    found: dict[str, Any] = {"geometry": optimal_geometry(shares, **asked, **limits)}
+    answers: dict[str, Any] = {"geometry": optimal_geometry(shares, **problem, **limits)}
     if flags.threshold:
-        found["threshold"] = collapse_threshold(len(shares), **asked)
+        answers["threshold"] = collapse_threshold(len(shares), **problem)
     if flags.rebalance:
         allowed: dict[str, Any] = {} if flags.deviation is None else {"deviation": flags.deviation}
-        found["rebalancing"] = rebalance(shares, **asked, **allowed)
+        answers["rebalancing"] = rebalance(shares, **problem, **allowed)
     if flags.phase_diagram:
-        found["phase_diagram"] = _phases(flags, len(shares), asked)
+        answers["phase_diagram"] = _phases(flags, len(shares), problem)
     record = PAPER if loss is None else loss.class_level()
-    negatives = next(k for k in (asked["num_negatives"], record.num_negatives, math.inf) if k is not None)
+    negatives = next(k for k in (problem["num_negatives"], record.num_negatives, math.inf) if k is not None)
     words = _words(flags, record, negatives)
-    notes = []  # what a reader must know to use the answer
+    notes = []  # facts that a reader needs to use the answer
     if not (flags.supervised or record.supervised):
         notes.append(
             "Holds for positives drawn from the anchor's class; where a sample's only positive is its own second view, "
@@ -70,12 +70,12 @@ def answer_shares(flags: "GeometryFlags") -> None:
             "their number, and only differences of it mean something."
         )
     if flags.as_json:
-        plain = {"question": words, "notes": notes} | {name: plain_record(each) for name, each in found.items()}
+        plain = {"question": words, "notes": notes} | {name: plain_record(answer) for name, answer in answers.items()}
         print(json.dumps(finite_or_null(plain)))
         return
     question = "; ".join(f"{name} {value}" for name, value in words.items())
-    texts = [question, "", found.pop("geometry"), *(textwrap.fill(note, TEXT_WIDTH) for note in notes)]
-    print(shown_lines("\n".join(map(str, [*texts, *(f"\n{each}" for each in found.values())]))))
+    texts = [question, "", answers.pop("geometry"), *(textwrap.fill(note, TEXT_WIDTH) for note in notes)]
+    print(shown_lines("\n".join(map(str, [*texts, *(f"\n{answer}" for answer in answers.values())]))))
 
 
 def answer_run(flags: "GeometryFlags") -> None:
@@ -83,19 +83,19 @@ def answer_run(flags: "GeometryFlags") -> None:
     from counterpoint.report.sections.classes_section import class_rows, class_words  # deferred: shares have no table
     from counterpoint.runs.class_comparison import compare_classes  # deferred: loads scikit-learn, which shares do not
 
-    found = compare_classes(Path(str(flags.run)), tolerance=flags.tolerance, quiet=flags.quiet)
-    record, optimum = found.record, found.record.optimum
+    comparison = compare_classes(Path(str(flags.run)), tolerance=flags.tolerance, quiet=flags.quiet)
+    record, optimum = comparison.record, comparison.record.optimum
     assert optimum is not None
     if flags.as_json:
-        plain = {**record.model_dump(), "imbalance": record.imbalance, "geometry": plain_record(found.geometry)}
+        plain = {**record.model_dump(), "imbalance": record.imbalance, "geometry": plain_record(comparison.geometry)}
         print(json.dumps(finite_or_null(plain)))
         return
     head, rows = class_rows(record)
     cut = [[textwrap.shorten(name, 24, placeholder="…"), *cells] for name, *cells in rows[:MAX_PRINTED]]
     more = [f"... {MAX_PRINTED} of {len(rows)} classes; --json has all"] if len(rows) > MAX_PRINTED else []
-    asked = "; ".join(f"{name} {value}" for name, value in optimum.question.items())
-    ends = [f"risk {optimum.risk:.12g}, gap {found.geometry.duality_gap:.2g}: {optimum.status}", *optimum.notes]
-    parts = [f"question: {asked}", *class_words(record)], ends
+    question = "; ".join(f"{name} {value}" for name, value in optimum.question.items())
+    ends = [f"risk {optimum.risk:.12g}, gap {comparison.geometry.duality_gap:.2g}: {optimum.status}", *optimum.notes]
+    parts = [f"question: {question}", *class_words(record)], ends
     table = TextTable(head, cut, "l" + "r" * (len(head) - 1))
     first, last = ([textwrap.fill(words, TEXT_WIDTH) for words in part] for part in parts)
     print(shown_lines("\n".join([*first, "", *table.lines, *more, "", *last])))
@@ -107,8 +107,8 @@ def _shares(flags: "GeometryFlags") -> list[float]:
         shares = [float(Fraction(text)) if "/" in text else float(text) for text in flags.shares]
         total = math.fsum(shares)  # a thousand shares of 0.001 sum to 1 exactly, whatever their order
     except (ValueError, ArithmeticError):
-        told = " ".join(flags.shares)
-        raise UsageError(f"proportions must be finite numbers such as 0.25 or 1/4, got {told!r}") from None
+        words = " ".join(flags.shares)
+        raise UsageError(f"proportions must be finite numbers such as 0.25 or 1/4, got {words!r}") from None
     if flags.normalize and not 0 < total < math.inf:
         raise UsageError(f"proportions must be > 0 and finite, got a sum of {total:g}")
     return [share / total for share in shares] if flags.normalize else shares
@@ -121,18 +121,18 @@ def _loss_options(flags: "GeometryFlags") -> dict[str, Any]:
     return {**flags.loss_options, **({} if flags.temperature is None else {"temperature": flags.temperature})}
 
 
-def _built(flags: "GeometryFlags", **above: float) -> Loss:
+def _build_loss(flags: "GeometryFlags", **above: float) -> Loss:
     try:
         return build_loss(flags.loss or PAPER_LOSS, {}, {**_loss_options(flags), **above})
     except (TypeError, ValueError, ArithmeticError) as error:
         raise UsageError(str(error)) from error
 
 
-def _phases(flags: "GeometryFlags", num_classes: int, asked: Mapping[str, Any]) -> PhaseDiagram:
-    """The diagram of as many classes, with the negatives and the temperature that were given among the usual ones."""
-    options, record = _loss_options(flags), PAPER if asked["loss"] is None else asked["loss"].class_level()
+def _phases(flags: "GeometryFlags", num_classes: int, problem: Mapping[str, Any]) -> PhaseDiagram:
+    """Compute the phase diagram; negatives and temperature that were given are added to the usual ones."""
+    options, record = _loss_options(flags), PAPER if problem["loss"] is None else problem["loss"].class_level()
     temperatures = [options["temperature"]] if "temperature" in options else []
-    numbers = [] if asked["num_negatives"] is None else [asked["num_negatives"]]
+    numbers = [] if problem["num_negatives"] is None else [problem["num_negatives"]]
     # sigmoid(-log(C - 1)) = 1 / C; evenly spaced in the log odds, shares crowd towards 1, where minorities merge.
     log_odds_T = torch.linspace(-math.log(num_classes - 1), LARGEST_LOG_ODDS, NUM_SHARES, dtype=torch.float64)
     return phase_diagram(
@@ -141,12 +141,12 @@ def _phases(flags: "GeometryFlags", num_classes: int, asked: Mapping[str, Any]) 
         sorted({*PHASE_TEMPERATURES, *temperatures}),
         num_classes=num_classes,
         supervised=flags.supervised or record.supervised,
-        loss=lambda temperature: _built(flags, temperature=temperature),
+        loss=lambda temperature: _build_loss(flags, temperature=temperature),
     )
 
 
 def _words(flags: "GeometryFlags", record: ClassLevel, negatives: float) -> dict[str, str]:
-    """The question in words: the loss with what was given of it, and what else was asked of the embedding."""
+    """Put the question into words: the loss with its arguments, and what is required of the embedding."""
     how_many = "infinitely many" if math.isinf(negatives) else f"{negatives:.0f}"
     whose = "other classes" if flags.supervised or record.supervised else "any class"
     words = {"loss": record.name, "negatives": f"{how_many}, of {whose}"}
@@ -159,14 +159,14 @@ def _words(flags: "GeometryFlags", record: ClassLevel, negatives: float) -> dict
 
 
 def plain_record(value: Any, name: str = "") -> Any:
-    """A record of theory as plain data: fields by name, without the letters of their axes."""
+    """Turn a record of theory into plain data: fields by name, without the letters of their axes."""
     if is_dataclass(value):
-        shown = ("angles", "relative_gap", "merged_classes")
-        names = [*(field.name for field in fields(value)), *(name for name in shown if hasattr(value, name))]
-        plain = {name: name.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ").rstrip("_") for name in names}
-        return {known: plain_record(getattr(value, name), name) for name, known in plain.items()}
+        properties = ("angles", "relative_gap", "merged_classes")
+        names = [*(field.name for field in fields(value)), *(name for name in properties if hasattr(value, name))]
+        keys = {name: name.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ").rstrip("_") for name in names}
+        return {key: plain_record(getattr(value, name), name) for name, key in keys.items()}
     if isinstance(value, Tensor):
         return value.tolist()
     if isinstance(value, list | tuple):
-        return [plain_record(each, name) for each in value]
+        return [plain_record(item, name) for item in value]
     return "inf" if name == "num_negatives" and value == math.inf else value

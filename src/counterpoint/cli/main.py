@@ -27,10 +27,10 @@ from counterpoint.core.stop_signals import is_sigterm, sigterm_as_exception
 from counterpoint.core.terminal_text import shown
 
 OK, FAILED, USAGE, KEYBOARD, TERMINATED = 0, 1, 2, 130, 143
-TRAINING = ("train", "resume", "fine-tune")  # which heed signals themselves: `stop_on_signals`
+TRAINING = ("train", "resume", "fine-tune")  # verbs that handle signals themselves: `stop_on_signals`
 VERSION = ("-V", "--version")
 NO_MEMORY = "not enough memory for this; close other programs, or use fewer samples"
-NO_THREAD = "can't start new thread"  # of CPython: no memory for its stack
+NO_THREAD = "can't start new thread"  # message of CPython without memory for the stack
 TOLD = ("-h", "--help", "help", *VERSION)
 
 
@@ -60,7 +60,7 @@ def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int
     Args:
         prog: what the line begins with.
         act: returns the exit code.
-        trains: it has handlers of signals of its own, and a pipe that breaks is an error.
+        trains: the action has signal handlers of its own, and a broken pipe is an error.
     """
     try:
         with contextlib.nullcontext() if trains else sigterm_as_exception():
@@ -70,13 +70,13 @@ def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int
     except CounterpointError as error:
         return _complain(prog, error, FAILED if isinstance(error, TrainingError) else USAGE)
     except BrokenPipeError as error:
-        # Else the interpreter flushes standard output once more as it ends, and complains of the same pipe.
+        # Otherwise the interpreter flushes standard output again at its end, and reports the same pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if trains:  # some other pipe: a run that is broken off has failed
             return _complain(prog, error, FAILED)
         return OK  # the reader left, as with `| head`
     except OSError as error:
-        code = USAGE if error.errno == errno.ENAMETOOLONG else FAILED  # a path that was given, not the disk
+        code = USAGE if error.errno == errno.ENAMETOOLONG else FAILED  # the fault of a given path, not of the disk
         return _complain(prog, error, code)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and str(error) != NO_THREAD:
@@ -88,7 +88,7 @@ def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int
 
 
 def entry() -> None:
-    """Console script."""
+    """Run the command line as a console script."""
     raise SystemExit(main())
 
 
@@ -96,18 +96,18 @@ def _run(name: str, words: Sequence[str]) -> int:
     from counterpoint.cli.arguments import read_words  # deferred: loads pydantic, which the overview does without
 
     settings = read_words(name, words)
-    # Libraries say nothing of themselves; torch reads the variable as it is loaded.
-    if _ranks().world_size > 1:  # of what we ask of DDP on purpose (engine/engine.py), and of ranks that are gone
+    # Libraries print no warnings of their own; torch reads the variable when it is loaded.
+    if _ranks().world_size > 1:  # about our use of DDP (engine/engine.py), and about lost ranks
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-    warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
+    warnings.filterwarnings("ignore", category=FutureWarning)  # libraries warn of their own future
     warnings.filterwarnings("ignore", module="PIL")  # the run's own messages name a faulty picture
-    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # as above
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # for the same reason
     with at_work():
         return load_verb(name).run(*settings) or OK  # most verbs return nothing
 
 
 def _print_completion(words: Sequence[str]) -> int:
-    """Print what completes verbs, flags and choices in a shell; shtab writes it from the parsers."""
+    """Print a shell script that completes verbs, flags and choices; shtab writes it from the parsers."""
     from counterpoint.cli.arguments import build_parser  # deferred: loads pydantic
 
     try:
@@ -118,16 +118,16 @@ def _print_completion(words: Sequence[str]) -> int:
         raise UsageError("give a shell: counterpoint --print-completion bash (or zsh, fish, tcsh)")
     if words[0] not in shtab.SUPPORTED_SHELLS:
         raise unknown_name("shell", words[0], shtab.SUPPORTED_SHELLS)
-    whole = argparse.ArgumentParser("counterpoint")
-    verbs = whole.add_subparsers()
+    parser = argparse.ArgumentParser("counterpoint")
+    verbs = parser.add_subparsers()
     for name, summary in VERBS.items():
         verbs.add_parser(name, parents=[build_parser(name)], add_help=False, help=summary)
-    print(shtab.complete(whole, words[0]))
+    print(shtab.complete(parser, words[0]))
     return OK
 
 
 def _complain(prog: str, error: object, code: int) -> int:
-    """Print one line; of several ranks that fail alike, the first one does."""
+    """Print one line, and return the code; if several ranks fail alike, only the first one prints."""
     number = _ranks().rank
     is_shared = isinstance(error, CounterpointError) and not isinstance(error, LoneTrainingError)
     if number > 0 and is_shared:

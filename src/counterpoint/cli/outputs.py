@@ -1,4 +1,4 @@
-"""What verbs print and write of what was found: text, JSON, and a page. Loads without torch."""
+"""Output of verbs: text, JSON, and a page. Loads without torch."""
 
 import json
 import os
@@ -17,12 +17,12 @@ Level = Literal["note", "warning", "severe"]
 UNHEALTHY = 3  # exit code
 
 
-def print_found(found: Any, *, as_json: bool, page: Path | None = None) -> None:
-    """Print a record as text, below which its page is named, or what its ``to_dict`` returns as JSON."""
+def print_found(record: Any, *, as_json: bool, page: Path | None = None) -> None:
+    """Print a record as text and name its page below, or print what its ``to_dict`` returns as JSON."""
     if as_json:
-        print(json.dumps(finite_or_null(found.to_dict()), indent=1))
+        print(json.dumps(finite_or_null(record.to_dict()), indent=1))
         return
-    print(shown_lines(found))
+    print(shown_lines(record))
     if page is not None:
         print(f"\nDrawn in {shown(page)}.")
 
@@ -37,44 +37,44 @@ def print_trained(trained: Run | SeedRuns, *, judged: bool, as_json: bool = Fals
     """Say in one sentence whether the features of each run are good, and name the folder on standard output.
 
     Args:
-        trained: one run, or those of several seeds. Only the first of several ranks speaks.
+        trained: one run, or those of several seeds. Only the first of several ranks prints.
         judged: whether to diagnose the runs for that sentence.
-        as_json: print the folders and what was found in place of the sentence.
+        as_json: print the folders and the verdicts as JSON in place of the sentence.
     """
     if read_ranks(os.environ).rank != 0:
         return
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.runs.inspection import diagnose  # deferred: loads torch
 
-    runs, told = trained.runs if isinstance(trained, SeedRuns) else (trained,), dict[str, str | None]()
+    runs, verdicts = trained.runs if isinstance(trained, SeedRuns) else (trained,), dict[str, str | None]()
     for run in runs:
-        name, told[str(run.path)] = f"{run.path.name}: " if len(runs) > 1 else "", None
+        name, verdicts[str(run.path)] = f"{run.path.name}: " if len(runs) > 1 else "", None
         if not judged:
             continue
         try:
-            told[str(run.path)] = diagnose(run, quiet=True).verdict
-            Reporter(quiet=as_json).say(f"{name}{told[str(run.path)]}")
+            verdicts[str(run.path)] = diagnose(run, quiet=True).verdict
+            Reporter(quiet=as_json).say(f"{name}{verdicts[str(run.path)]}")
         except (CounterpointError, OSError) as error:  # the training is whole in any case
             Reporter(quiet=as_json).say(f"{name}not diagnosed: {error}")
     if as_json:
-        rows = [{"run": path, "verdict": verdict} for path, verdict in told.items()]
+        rows = [{"run": path, "verdict": verdict} for path, verdict in verdicts.items()]
         print(json.dumps({"path": str(trained.path), "runs": rows}, indent=1))
     else:
         print(shown(trained.path))
 
 
 def page_writer(out: str | None, name: str) -> Callable[[Any], Path | None]:
-    """Refuse a place for a page before the work; what is returned draws the page of what was found.
+    """Check the place for a page before the work, and return a function that draws the page of a record.
 
     Args:
         out: file of the page; None draws none.
-        name: of the page, whose module in ``report`` holds ``NAME_PAGE`` and ``render_name``.
+        name: the name of the page, whose module in ``report`` holds ``NAME_PAGE`` and ``render_name``.
 
     Raises:
         RunError: something else is there, or its folder does not exist.
     """
     if out is None:
-        return lambda found: None
+        return lambda record: None
     from counterpoint.report.document import check_target, write_page  # deferred: loads NumPy and Pillow
 
     module, target = import_module(f"counterpoint.report.{name}_page"), Path(out)
@@ -82,10 +82,10 @@ def page_writer(out: str | None, name: str) -> Callable[[Any], Path | None]:
     check_target(kind, target)
     if not target.parent.is_dir():
         raise RunError(f"cannot write {target}: {target.parent} is not a folder; make it first or choose another --out")
-    return lambda found: write_page(target, render(found))
+    return lambda record: write_page(target, render(record))
 
 
 def health_code(level: str, fail_on: Level | None) -> int:
-    """The exit code where findings of this level are the worst."""
+    """Return the exit code of a verb whose worst finding is of this level."""
     levels = get_args(Level)
     return UNHEALTHY if fail_on is not None and level in levels[levels.index(fail_on) :] else 0

@@ -67,12 +67,12 @@ class Parser(argparse.ArgumentParser):
         for path, flag in short.items():
             if flag not in flags:
                 settings.add_argument(flag, dest=path)
-        # First the settings alone: their values are then no words of others.
+        # The settings are parsed first: their values are then not taken for positional words.
         namespace, rest = settings.parse_known_args(words)
         namespace, unknown = self.parse_known_args(rest, namespace)
         for flag in (word.split("=", 1)[0] for word in unknown if word.startswith("-")):
-            known = gone(flag[2:]) or gone(flag[2:].replace("-", "_")) or gone(f"{self.prog.rpartition(' ')[2]} {flag}")
-            self.error(known or f"unknown flag {flag}{_suggestion(flag, [*flags, *short.values()])}")
+            why = gone(flag[2:]) or gone(flag[2:].replace("-", "_")) or gone(f"{self.prog.rpartition(' ')[2]} {flag}")
+            self.error(why or f"unknown flag {flag}{_suggestion(flag, [*flags, *short.values()])}")
         if unknown:
             self.error(
                 f"unexpected word {unknown[0]!r}; values follow their flag, as in --data {unknown[0]} or --epochs 30"
@@ -81,7 +81,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Filled(argparse.RawDescriptionHelpFormatter):
-    """Help whose paragraphs fit the terminal; blocks with indented lines (examples, lists) stay as they are."""
+    """Formatter of help whose paragraphs fit the terminal; blocks with indented lines stay as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         blocks = text.split("\n\n")
@@ -89,14 +89,14 @@ class _Filled(argparse.RawDescriptionHelpFormatter):
 
 
 def _suggestion(flag: str, flags: Sequence[str]) -> str:
-    """The nearest flag, or the one whose last word is near: ``--optim.learning-rate`` for ``--learning-rate``."""
-    last_words = {known.rsplit(".", 1)[-1]: known for known in flags if "." in known}
+    """Suggest the nearest flag, or one whose last word is near: ``--optim.learning-rate`` for ``--learning-rate``."""
+    last_words = {path.rsplit(".", 1)[-1]: path for path in flags if "." in path}
     near = difflib.get_close_matches(flag.removeprefix("--"), last_words, n=1)
     return nearest(flag, flags) or (f"; did you mean '{last_words[near[0]]}'?" if near else "")
 
 
 def overview() -> str:
-    """Help of the command itself."""
+    """Write the help of the command itself."""
     verbs = "\n".join(f"  {name:<11}{summary}" for name, summary in VERBS.items())
     purpose = "Learns representations by contrast and shows what it learned."
     return f"usage: counterpoint VERB ...\n\n{purpose}\n\n{verbs}\n\n{FIRST_COMMANDS}"
@@ -111,6 +111,6 @@ def load_verb(name: str) -> ModuleType:
 VERBS: Mapping[str, str] = {
     module.rpartition(".")[2].removesuffix("_verb").replace("_", "-"): summary
     for _, summary, module in sorted(
-        (*ast.literal_eval(each.value), each.module) for each in held("cli/verbs", "PLACE, SUMMARY")
+        (*ast.literal_eval(line.value), line.module) for line in held("cli/verbs", "PLACE, SUMMARY")
     )
 }

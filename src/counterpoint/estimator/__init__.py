@@ -1,1 +1,1 @@
-"""Training as scikit-learn's estimators do it: parameters in, ``fit`` and ``transform``."""
+"""An estimator of scikit-learn that trains an encoder: parameters, ``fit`` and ``transform``."""

@@ -82,10 +82,10 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         encoder_: the trained ``Encoder``, a torch module in evaluation mode.
         history_: one record per epoch: loss, chance, learning rate, ...
         run_: the ``Run`` in ``out``; None without one. It has the path alone, not the data.
-        seed_: that the run was trained with.
+        seed_: seed of the training.
         sample_shape_: shape of one sample as it was given: (features,), (h, w) or (h, w, c).
-        n_features_in_: features of vectors.
-        feature_names_in_: names of columns, where the vectors had some.
+        n_features_in_: number of features of vectors.
+        feature_names_in_: names of columns, if the vectors had some.
 
     >>> X = np.random.default_rng(0).normal(size=(12, 3))
     >>> encoder = ContrastiveEncoder(epochs=1, random_state=0).fit(X)
@@ -138,7 +138,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             TypeError: sparse samples.
             RunError: ``out`` exists.
         """
-        # First: a mistake in the parameters, here in those that `cp.train` does not have, shows whatever the data are.
+        # Parameters that `cp.train` does not have are checked first: a mistake in them shows whatever the data are.
         self._check_layer()
         if not isinstance(self.verbose, Integral) or self.verbose < 0:
             raise UsageError(f"verbose must be a whole number >= 0, got {self.verbose!r}")
@@ -146,17 +146,17 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             raise UsageError(f"out must be the path of a folder, or None, got {self.out!r}")
         if read_ranks(os.environ).world_size > 1:
             raise UsageError("ContrastiveEncoder trains in one process; several ranks train with cp.train")
-        asked = train_arguments(self.get_params(deep=False), seed_of(self.random_state))
-        samples, labels = self._checked(X, y)
-        if labels is not None:  # all samples are there to be learned from: who wants some held out splits them off
-            asked = merge({"source": {"holdout": 0.0}}, asked)
+        arguments = train_arguments(self.get_params(deep=False), seed_of(self.random_state))
+        samples, labels = self._check_samples(X, y)
+        if labels is not None:  # train on all samples: a caller who wants some held out splits them off
+            arguments = merge({"source": {"holdout": 0.0}}, arguments)
         with _ONE_FIT, _run_folder(self.out) as folder:
-            run = train(samples, labels=labels, quiet=not self.verbose, **{**asked, "out": str(folder)})
+            run = train(samples, labels=labels, quiet=not self.verbose, **{**arguments, "out": str(folder)})
             encoder, history = load(run), run.metrics
         self.encoder_ = encoder.to(place(self.device, "fp32").torch_device)
         self.history_ = history
         self.run_ = None if self.out is None else Run(run.path)
-        self.seed_ = int(asked["seed"])
+        self.seed_ = int(arguments["seed"])
         self.sample_shape_ = tuple(samples.shape[1:])
         return self
 
@@ -169,7 +169,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             X: samples of the kind and shape that ``fit`` was given.
 
         Raises:
-            NotFittedError: ``fit`` comes first.
+            NotFittedError: ``fit`` was not called.
             ValueError: samples of another kind, shape or range.
         """
         check_is_fitted(self, "encoder_")
@@ -192,7 +192,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     @property
     def _n_features_out(self) -> int:
-        """Dimensions that ``transform`` gives, as scikit-learn's mixin of names asks for them."""
+        """Number of dimensions that ``transform`` gives; scikit-learn's mixin of names reads it."""
         encoder: Encoder = self.encoder_
         return encoder.card.width if self.layer == REPRESENTATION else encoder.embedding_dims
 
@@ -205,7 +205,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Plain values: of the encoder its card and the bytes of its weights, never a live module."""
+        """Return plain values; the encoder becomes its card and the bytes of its weights, never a live module."""
         state = dict(cast(Mapping[str, Any], super().__getstate__()))
         if "encoder_" in state:
             encoder: Encoder = self.encoder_
@@ -222,24 +222,24 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Build the encoder again, on the device it was on if that is there."""
+        """Build the encoder again, on its earlier device if this machine has it."""
         state = dict(state)
         if "encoder_" in state:
-            state["encoder_"] = _unpacked(state["encoder_"])
+            state["encoder_"] = _encoder_of_state(state["encoder_"])
             state["run_"] = None if state["run_"] is None else Run(Path(state["run_"]))
         super().__setstate__(state)
 
     @property
     def _needs_labels(self) -> bool:
-        """Whether the method learns from labels; an unknown one is not judged here."""
+        """True if the method is a known one that learns from labels."""
         return isinstance(self.method, str) and self.method in METHODS and METHODS[self.method].needs_labels
 
     def _check_layer(self) -> None:
         if self.layer not in LAYERS:
             raise unknown_name("layer", str(self.layer), LAYERS)
 
-    def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Samples as ``cp.train`` takes them, and labels where there are some."""
+    def _check_samples(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return samples as ``cp.train`` takes them, and labels or None."""
         X, y = _without_torch(X, "X"), _without_torch(y, "y")
         if (X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim) in IMAGE_AXES:
             samples = self._images(X, fewest=FEWEST_SAMPLES)
@@ -261,8 +261,8 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         is_usable = self._needs_labels or (labels.ndim == 1 and labels.dtype.kind in "iubUSO")
         return samples, labels if is_usable else None
 
-    def _vectors(self, *arrays: Any, **how: Any) -> Any:
-        return validate_data(self, *arrays, dtype=np.float32, **how)
+    def _vectors(self, *arrays: Any, **options: Any) -> Any:
+        return validate_data(self, *arrays, dtype=np.float32, **options)
 
     def _images(self, X: Any, *, fewest: int) -> np.ndarray:
         allowed: dict[str, Any] = {"dtype": "numeric", "ensure_2d": False, "allow_nd": True}
@@ -270,15 +270,15 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
 
 def _without_torch(values: Any, name: str) -> Any:
-    """Tensors, also those in a list, as arrays of what they hold; anything else as it is."""
-    if isinstance(values, list | tuple) and any(isinstance(each, Tensor) for each in values):
-        return [_without_torch(each, name) for each in values]
+    """Convert tensors, also those in a list, to NumPy arrays; leave anything else as it is."""
+    if isinstance(values, list | tuple) and any(isinstance(value, Tensor) for value in values):
+        return [_without_torch(value, name) for value in values]
     if not isinstance(values, Tensor):
         return values
     check_held(values, name)
-    held = values.detach().cpu().resolve_conj().resolve_neg()
-    is_half = held.is_floating_point() and held.itemsize < 4  # of which NumPy knows one kind
-    return (held.float() if is_half else held).numpy()
+    tensor = values.detach().cpu().resolve_conj().resolve_neg()
+    is_half = tensor.is_floating_point() and tensor.itemsize < 4  # NumPy has only one such type
+    return (tensor.float() if is_half else tensor).numpy()
 
 
 @contextmanager
@@ -290,12 +290,12 @@ def _run_folder(out: str | Path | None) -> Iterator[Path]:
         try:
             yield Path(folder) / "run"
         except InterruptedRunError as error:
-            # As any other work in Python that Ctrl-C stops: there will be nothing to continue with.
+            # As in any other Python program that Ctrl-C stops: there will be nothing to continue with.
             raise KeyboardInterrupt("training was stopped; nothing is kept without out") from error
 
 
-def _unpacked(values: Mapping[str, Any]) -> Encoder:
-    """The encoder of a state, to the bit; on its device if there is such a one here, else on the CPU."""
+def _encoder_of_state(values: Mapping[str, Any]) -> Encoder:
+    """Build the encoder of a state, to the bit, on its device if this machine has it, else on the CPU."""
     tensors = tensors_of(values["weights"])
     encoder = rebuilt(EncoderCard(**values["card"]), tensors)
     if values["classes"] is not None:
@@ -307,10 +307,10 @@ def _unpacked(values: Mapping[str, Any]) -> Encoder:
 
 
 def train_arguments(parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """The settings to train with, nested; what is left at ``auto`` is not among them.
+    """Return the settings to train with, nested; those left at ``auto`` are not among them.
 
     Args:
-        parameters: of the estimator, by name.
+        parameters: parameters of the estimator, by name.
         seed: see ``seed_of``.
 
     Raises:
@@ -320,29 +320,29 @@ def train_arguments(parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:
     >>> train_arguments(parameters, seed=3)
     {'optim': {'name': 'sgd', 'learning_rate': 0.01}, 'method': 'ncl', 'seed': 3}
     """
-    further = _further(parameters.get("settings"))
-    given = {name: _plain(parameters[name]) for name in SETTINGS if name in parameters}
-    if not isinstance(given.get("encoder", AUTO), str):
-        kind = type(given["encoder"]).__name__
+    further_settings = _further_settings(parameters.get("settings"))
+    values = {name: _plain(parameters[name]) for name in SETTINGS if name in parameters}
+    if not isinstance(values.get("encoder", AUTO), str):
+        kind = type(values["encoder"]).__name__
         raise UsageError(f"encoder must be a name, got {kind}; cp.train takes a module of your own")
-    if isinstance(given.get("views"), str):
-        given["views"] = {"preset": given["views"]}  # its own default is auto, too
+    if isinstance(values.get("views"), str):
+        values["views"] = {"preset": values["views"]}  # its own default is auto, too
     # Arrays and the like are not compared with a text.
-    asked = {SETTINGS[name]: value for name, value in given.items() if not (isinstance(value, str) and value == AUTO)}
-    if asked.get("out") is None:
-        asked.pop("out", None)
-    return nest({**further, **asked, "seed": seed})
+    settings = {SETTINGS[name]: value for name, value in values.items() if not isinstance(value, str) or value != AUTO}
+    if settings.get("out") is None:
+        settings.pop("out", None)
+    return nest({**further_settings, **settings, "seed": seed})
 
 
 def seed_of(random_state: Any) -> int:
-    """The seed of a run: a whole number as it is, or drawn from a generator as scikit-learn draws.
+    """Return the seed of a run: a whole number as it is, or drawn from a generator as scikit-learn draws.
 
     Args:
         random_state: a whole number >= 0, a ``numpy.random.RandomState``, or None for numpy's global one.
 
     Raises:
         UsageError: a negative number.
-        ValueError: it is none of these.
+        ValueError: ``random_state`` is none of these.
 
     >>> seed_of(7), seed_of(np.random.RandomState(0)) == seed_of(np.random.RandomState(0))
     (7, True)
@@ -354,7 +354,7 @@ def seed_of(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def _further(settings: Any) -> dict[str, Any]:
+def _further_settings(settings: Any) -> dict[str, Any]:
     if settings is None:
         return {}
     if not isinstance(settings, Mapping):
@@ -374,7 +374,7 @@ def _further(settings: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of NumPy, as grids of parameters hold them, as those of Python."""
+    """Convert numbers of NumPy, which grids of parameters hold, to those of Python."""
     if isinstance(value, Mapping):
         return {name: _plain(child) for name, child in value.items()}
     return value.item() if isinstance(value, np.generic) else value

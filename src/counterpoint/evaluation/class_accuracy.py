@@ -22,11 +22,11 @@ RESAMPLES_AT_ONCE = 100
 
 
 def balanced(score: Score, labels_N: Tensor) -> Score:
-    """Mean over the classes that have queries of the share of each one's queries that are right.
+    """Mean, over the classes that have queries, of the share of the class's queries that are right.
 
     Args:
         score: an accuracy.
-        labels_N: of the labelled samples; a class without labelled samples can never be right and counts as 0.
+        labels_N: classes of the labelled samples; a class without labelled samples can never be right and counts as 0.
     """
     absent = sorted(score.classes.keys() - set(labels_N.tolist()))
     settings = {**score.settings, "classes": len(score.classes)}
@@ -35,11 +35,11 @@ def balanced(score: Score, labels_N: Tensor) -> Score:
     return Score(mean_share(list(score.classes.values())), settings, score.classes)
 
 
-def classifier_score(known: Labelled) -> Score:
-    """Accuracy on the queries, all of them: one of a class that the classifier does not know counts as wrong."""
-    if known.predicted_Q is None:
+def classifier_score(labelled: Labelled) -> Score:
+    """Accuracy on all queries; one of a class that the classifier does not know counts as wrong."""
+    if labelled.predicted_Q is None:
         raise DataError("this run has no classifier; supervised, nonnegative-supervised and fine-tune keep one")
-    return accuracy(known.predicted_Q, known.labels_Q, {"trained": "with the encoder"})
+    return accuracy(labelled.predicted_Q, labelled.labels_Q, {"trained": "with the encoder"})
 
 
 def corruption_error(scores: Sequence[Score]) -> Interval:
@@ -51,7 +51,7 @@ def corruption_error(scores: Sequence[Score]) -> Interval:
         scores: accuracies of the same queries under each corruption at each severity.
     """
     outcomes = [score.outcome for score in scores if isinstance(score.outcome, Proportion)]
-    hits_QK = np.array([unpacked_hits(each.hits or "", each.total) for each in outcomes], np.float32).T
+    hits_QK = np.array([unpacked_hits(share.hits or "", share.total) for share in outcomes], np.float32).T
     num_queries, generator = len(hits_QK), np.random.default_rng(0)
     first_B1, parts = num_queries * np.arange(RESAMPLES_AT_ONCE)[:, None], list[np.ndarray]()
     for _ in range(0, NUM_RESAMPLES, RESAMPLES_AT_ONCE):
@@ -72,7 +72,7 @@ METRICS = (
         "classifies correctly.",
         chance="1 / number of classes",
         source="brodersen2010",
-        measure=lambda known: balanced(knn_score(known), known.labels_N),
+        measure=lambda labelled: balanced(knn_score(labelled), labelled.labels_N),
         interval="95 % interval of the mean of independent shares, from Wilson's of each class",
         wording="the mean over [{classes} ]classes of what the vote of the nearest samples gets right",
         in_parts=True,
@@ -86,7 +86,7 @@ METRICS = (
         "classifies correctly.",
         chance="1 / number of classes",
         source="brodersen2010",
-        measure=lambda known: balanced(probe_score(known), known.labels_N),
+        measure=lambda labelled: balanced(probe_score(labelled), labelled.labels_N),
         interval="95 % interval of the mean of independent shares, from Wilson's of each class",
         wording="the mean over [{classes} ]classes of what a linear classifier gets right",
         in_parts=True,

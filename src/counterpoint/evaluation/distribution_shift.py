@@ -1,6 +1,6 @@
-"""What is measured beside clean queries: under corruptions, on other sources, with a part of the features.
+"""Measurements beside those of clean queries: under corruptions, on other sources, and with a part of the features.
 
-Of a part of the features there are the orders in which to keep them, and any figure against the number kept.
+A part of the features is the first ones of an order; any metric is measured against the number of them.
 """
 
 # N bank samples, Q queries, D features, C classes
@@ -37,7 +37,7 @@ from counterpoint.evaluation.subject import Subject, open_samples
 
 SEED = 0  # of corruptions, and of features in random order
 MOST_NAMED = 10  # classes that a sentence lists
-CURVES = [CATALOGUE[name] for name in (PROBE, "mAP@10", "precision@10")]  # where no metric is named
+CURVES = [CATALOGUE[name] for name in (PROBE, "mAP@10", "precision@10")]  # if no metric is named
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Frozen:
 
     Attributes:
         classify: maps features to classes.
-        settings: what its figures depend on.
+        settings: those that its figures depend on.
     """
 
     classify: Callable[[Tensor], Tensor]
@@ -55,13 +55,13 @@ class Frozen:
 
 @dataclass(frozen=True)
 class LabelledSamples:
-    """Queries of frozen classifiers.
+    """Labelled queries for frozen classifiers.
 
     Attributes:
-        store: holds them.
-        positions_Q: where.
+        store: the store that holds them.
+        positions_Q: their positions in the store.
         labels_Q: their classes, as the classifiers number them.
-        left_out: in words, samples of classes that are not known; empty where there are none.
+        left_out: in words, the samples left out, whose classes are not known; empty if there are none.
     """
 
     store: Store
@@ -71,14 +71,14 @@ class LabelledSamples:
 
 
 def frozen_scores(
-    classifiers: Mapping[str, Frozen], sets: Sequence[FeatureSet], source: Source, asked: LabelledSamples
+    classifiers: Mapping[str, Frozen], sets: Sequence[FeatureSet], source: Source, queries: LabelledSamples
 ) -> dict[str, Score]:
     """Accuracy of each classifier on some samples, which have the form of the source, by the name of its features."""
-    store = ChosenStore(asked.store, tuple(asked.positions_Q.tolist()))
+    store = ChosenStore(queries.store, tuple(queries.positions_Q.tolist()))
     features = represented(sets, replace(source, store=store))
     return {
-        name: accuracy(each.classify(features[name]), asked.labels_Q, each.settings)
-        for name, each in classifiers.items()
+        name: accuracy(classifier.classify(features[name]), queries.labels_Q, classifier.settings)
+        for name, classifier in classifiers.items()
     }
 
 
@@ -86,11 +86,11 @@ def matched(other: Source, class_names: Sequence[str]) -> LabelledSamples:
     """Find the samples of another source whose classes have one of these names, whatever the case of the letters.
 
     Args:
-        other: labelled.
-        class_names: as the classifiers number them.
+        other: a source with labels.
+        class_names: in the order in which the classifiers number them.
 
     Raises:
-        DataError: no labels, or no class that is known.
+        DataError: the source has no labels, or no class of these names.
     """
     if other.labels is None:
         raise DataError(f"{other.name} has no labels, and a classifier is judged by them")
@@ -110,17 +110,17 @@ def matched(other: Source, class_names: Sequence[str]) -> LabelledSamples:
 
 
 Arrange = Callable[[Tensor], Tensor]
-ALL = "all"  # orders
+ALL = "all"  # orders of features
 
 
 def selection_curve(
-    known: Labelled,
+    labelled: Labelled,
     order: str,
     measure: Callable[[Labelled], Score],
     *,
     sizes: Sequence[int] | None = None,
 ) -> dict[int, Score]:
-    """A metric with the first k features of an order, by k.
+    """Measure a metric with the first k features of an order, by k.
 
     With ``knn_score``, ``probe_score`` or a metric of ``retrieval`` as ``measure`` these are the curves of ncl2024:
     accuracy, and retrieval of dynamic length. Rows that are shorter after the selection are not scaled back here;
@@ -129,11 +129,11 @@ def selection_curve(
     Source: ncl2024, section 5.1, appendices F.3 and G.4.
 
     Args:
-        known: features with their classes; the order is made from those of the bank.
+        labelled: features with their classes; the order is made from those of the bank.
         order: "first" (as they come), "random", "expected activation" (mean absolute value in the unit-length rows),
             "non-negative expected activation" (the same of the positive parts, which are then what is kept),
             "variance", or "pca" (principal components of the centred features).
-        measure: of a metric, as in its record.
+        measure: the function of a metric, as in its record.
         sizes: numbers of features; None for 1, 2, 4, ... and all.
 
     Raises:
@@ -141,23 +141,23 @@ def selection_curve(
 
     >>> from counterpoint.evaluation.knn import knn_score
     >>> bank, queries = torch.tensor([[1.0, 2.0, 9.0], [2.0, 1.0, -9.0]]), torch.tensor([[2.0, 1.0, 9.0]])
-    >>> known = Labelled(bank, torch.tensor([0, 1]), queries, torch.tensor([0]), k=1, temperature=0.1)
-    >>> found = selection_curve(known, "first", knn_score, sizes=[2, 3])
-    >>> {size: score.outcome.value for size, score in found.items()}
+    >>> labelled = Labelled(bank, torch.tensor([0, 1]), queries, torch.tensor([0]), k=1, temperature=0.1)
+    >>> curve = selection_curve(labelled, "first", knn_score, sizes=[2, 3])
+    >>> {size: score.outcome.value for size, score in curve.items()}
     {2: 0.0, 3: 1.0}
     """
     check_choice(order, "order", ORDERS)
-    num_features = known.bank_ND.shape[1]
+    num_features = labelled.bank_ND.shape[1]
     sizes = kept_sizes(num_features) if sizes is None else sizes
     for size in sizes:
         if not 1 <= size <= num_features:
             raise ValueError(f"sizes must be between 1 and the number of features, {num_features}, got {size}")
     with one_thread():
-        arrange = ORDERS[order](known.bank_ND)
-        bank_ND, queries_QD = arrange(known.bank_ND), arrange(known.queries_QD)
+        arrange = ORDERS[order](labelled.bank_ND)
+        bank_ND, queries_QD = arrange(labelled.bank_ND), arrange(labelled.queries_QD)
 
     def score(size: int) -> Score:
-        return measure(replace(known, bank_ND=bank_ND[:, :size], queries_QD=queries_QD[:, :size]))
+        return measure(replace(labelled, bank_ND=bank_ND[:, :size], queries_QD=queries_QD[:, :size]))
 
     return dict(zip(sizes, side_by_side(score, sizes), strict=True))
 
@@ -174,7 +174,7 @@ def kept_sizes(num_features: int, step: int | None = None) -> list[int]:
 
 
 def chosen_orders(names: Sequence[str]) -> tuple[str, ...]:
-    """Orders by their names, also with hyphens for blanks; ``all`` for all of them.
+    """Names of the chosen orders; hyphens may stand for blanks, and ``all`` for all of them.
 
     Raises:
         UsageError: a name that is not known.
@@ -182,15 +182,15 @@ def chosen_orders(names: Sequence[str]) -> tuple[str, ...]:
     >>> chosen_orders(["pca", "expected-activation"])
     ('expected activation', 'pca')
     """
-    known = {name.replace("-", " "): name for name in ORDERS}
-    asked = {name.replace("-", " ") for name in names}
-    for name in sorted(asked - known.keys() - {ALL}):
+    order_of = {name.replace("-", " "): name for name in ORDERS}
+    order_names = {name.replace("-", " ") for name in names}
+    for name in sorted(order_names - order_of.keys() - {ALL}):
         raise unknown_name("order of features", name, (ALL, *ORDERS))
-    return tuple(name for spelled, name in known.items() if asked & {spelled, ALL})
+    return tuple(name for spelled, name in order_of.items() if order_names & {spelled, ALL})
 
 
 def _by_positive_activation(fit_ND: Tensor) -> Arrange:
-    arrange = _falling(expected_activation(fit_ND.relu()))
+    arrange = _by_falling_weight(expected_activation(fit_ND.relu()))
     return lambda z_ND: arrange(z_ND.relu())
 
 
@@ -201,32 +201,32 @@ def _by_components(fit_ND: Tensor) -> Arrange:
     return lambda z_ND: ((z_ND.double() - mean_D) @ axes_DD).to(z_ND.dtype)
 
 
-def _falling(weight_D: Tensor) -> Arrange:
-    """The features with the largest weights first; of equal ones the first."""
-    return _at(weight_D.argsort(descending=True, stable=True))
+def _by_falling_weight(weight_D: Tensor) -> Arrange:
+    """Order features by falling weight; equal ones keep their order."""
+    return _columns(weight_D.argsort(descending=True, stable=True))
 
 
-def _at(places_D: Tensor) -> Arrange:
+def _columns(places_D: Tensor) -> Arrange:
     return lambda z_ND: z_ND[:, places_D]
 
 
-# Each makes an order from features.
+# Each function derives an order from features.
 ORDERS: Mapping[str, Callable[[Tensor], Arrange]] = {
     "first": lambda fit_ND: lambda z_ND: z_ND,
-    "random": lambda fit_ND: _at(random_order(SEED, 0, fit_ND.shape[1])),
-    "expected activation": lambda fit_ND: _falling(expected_activation(fit_ND)),
+    "random": lambda fit_ND: _columns(random_order(SEED, 0, fit_ND.shape[1])),
+    "expected activation": lambda fit_ND: _by_falling_weight(expected_activation(fit_ND)),
     "non-negative expected activation": _by_positive_activation,
-    "variance": lambda fit_ND: _falling(fit_ND.double().var(dim=0)),
+    "variance": lambda fit_ND: _by_falling_weight(fit_ND.double().var(dim=0)),
     "pca": _by_components,
 }
 
 
 def selection_figures(
-    name: str, known: Labelled, metric: Metric, order: str, step: int | None = None
+    name: str, labelled: Labelled, metric: Metric, order: str, step: int | None = None
 ) -> list[EvaluationRow]:
-    """The curve of some features, called ``name``, in an order; sizes as those of ``kept_sizes``."""
-    figures, num_features = [], known.bank_ND.shape[1]
-    for size, score in selection_curve(known, order, metric.measure, sizes=kept_sizes(num_features, step)).items():
+    """The curve of the features called ``name`` in an order, at the sizes of ``kept_sizes``."""
+    figures, num_features = [], labelled.bank_ND.shape[1]
+    for size, score in selection_curve(labelled, order, metric.measure, sizes=kept_sizes(num_features, step)).items():
         settings = {**score.settings, "kept": size, "features": num_features, "order": order}
         figures.append(row_of(name, f"{metric.name} {KEEPING} {size} by {order}", replace(score, settings=settings)))
     return figures
@@ -234,14 +234,14 @@ def selection_figures(
 
 @dataclass(frozen=True)
 class Clean:
-    """What has been measured on clean queries, and with what.
+    """A subject with the features, the clean queries and the metrics of its evaluation.
 
     Attributes:
-        subject: what is judged.
+        subject: the encoder that is judged.
         sets: its features.
-        known: their labelled samples and queries, by name.
+        known: their labelled samples and queries, by the name of the features.
         queries: positions of the queries.
-        metrics: those requested.
+        metrics: the requested ones.
     """
 
     subject: Subject
@@ -253,7 +253,7 @@ class Clean:
     @property
     def own(self) -> list[FeatureSet]:
         """The features that were learned."""
-        return [each for each in self.sets if each.name not in (*BASELINES, INITIAL)]
+        return [features for features in self.sets if features.name not in (*BASELINES, INITIAL)]
 
     @property
     def protocol(self) -> str:
@@ -263,19 +263,19 @@ class Clean:
 
     def classifiers(self) -> dict[str, Frozen]:
         """The frozen classifier of each of the features that were learned, as it is measured on clean queries."""
-        found = {}
-        for name, known in ((each.name, self.known[each.name].in_memory()) for each in self.own):
+        classifiers = {}
+        for name, labelled in ((features.name, self.known[features.name].in_memory()) for features in self.own):
             if self.protocol == PROBE:
-                probe = probe_of(known)
-                found[name] = Frozen(probe.predict, probe_settings(probe, known.inverse_penalty))
+                probe = probe_of(labelled)
+                classifiers[name] = Frozen(probe.predict, probe_settings(probe, labelled.inverse_penalty))
             else:
-                vote = Vote(known.k, known.temperature)
-                predict = partial(knn_predict, known.bank_ND, known.labels_N, vote=vote)
-                found[name] = Frozen(predict, vote.settings())
-        return found
+                vote = Vote(labelled.k, labelled.temperature)
+                predict = partial(knn_predict, labelled.bank_ND, labelled.labels_N, vote=vote)
+                classifiers[name] = Frozen(predict, vote.settings())
+        return classifiers
 
     def asked(self) -> LabelledSamples:
-        """The queries in the store that they come from, where their numbers do not depend on the bank."""
+        """The queries at their positions in the store that they come from, which do not depend on the bank."""
         labels, sources = self.subject.source.labels, self.subject.sources
         assert labels is not None
         start = len(sources[0]) if len(sources) > 1 else 0
@@ -286,25 +286,25 @@ class Clean:
 Ood = Sequence[tuple[Source, LabelledSamples]]
 
 
-def open_ood(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Ood:
+def open_ood(subject: Subject, settings: EvaluationSettings, reporter: Reporter) -> Ood:
     """Refuse what cannot be measured, and open what else is needed, before anything is measured.
 
     Raises:
         UsageError: names that are not known, or features that come without their encoder.
-        DataError: corruptions of what is no picture; or other data of another shape, or without a class that is known.
+        DataError: corruptions of samples that are no pictures; or data of another shape, or without a known class.
     """
-    chosen_corruptions(asked.corruptions)
-    chosen_severities(asked.severities)
-    chosen_orders(asked.selection)
-    needs_encoder = [f"--{name}" for name in ("corruptions", "ood") if getattr(asked, name)]
+    chosen_corruptions(settings.corruptions)
+    chosen_severities(settings.severities)
+    chosen_orders(settings.selection)
+    needs_encoder = [f"--{name}" for name in ("corruptions", "ood") if getattr(settings, name)]
     if needs_encoder and subject.is_features:
         raise UsageError(f"{needs_encoder[0]} needs the encoder; only features were given")
-    if asked.corruptions:
+    if settings.corruptions:
         if subject.source.kind != "images":
             raise DataError(f"corruptions are of pictures; {subject.source.name} holds vectors")
         check_pictures(subject.source.store.fetch([0]))
-    opens = subject.opens.model_dump() | ({} if asked.max_bad is None else {"max_bad": asked.max_bad})
-    sources = [open_samples(data, opens, None, reporter) for data in asked.ood]
+    opens = subject.opens.model_dump() | ({} if settings.max_bad is None else {"max_bad": settings.max_bad})
+    sources = [open_samples(data, opens, None, reporter) for data in settings.ood]
     for source in sources:
         if source.shape != subject.source.shape:
             raise DataError(
@@ -314,58 +314,58 @@ def open_ood(subject: Subject, asked: EvaluationSettings, reporter: Reporter) ->
     return [(source, matched(source, subject.source.class_names)) for source in sources]
 
 
-def in_conditions(clean: Clean, ood: Ood, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
-    """Every requested figure beside those on clean queries."""
-    figures = _under_corruptions(clean, asked, reporter) if asked.corruptions else []
-    for source, found in ood:
-        figures += _elsewhere(clean, source, found, reporter)
-    return figures + (_curves(clean, asked, reporter) if asked.selection else [])
+def in_conditions(clean: Clean, ood: Ood, settings: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
+    """Measure every requested figure beside those on clean queries."""
+    figures = _under_corruptions(clean, settings, reporter) if settings.corruptions else []
+    for source, queries in ood:
+        figures += _on_other_source(clean, source, queries, reporter)
+    return figures + (_selection_curves(clean, settings, reporter) if settings.selection else [])
 
 
-def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
-    names, severities = chosen_corruptions(asked.corruptions), chosen_severities(asked.severities)
+def _under_corruptions(clean: Clean, settings: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
+    names, severities = chosen_corruptions(settings.corruptions), chosen_severities(settings.severities)
     classifiers, queries = clean.classifiers(), clean.asked()
-    found = {name: dict[str, Score]() for name in classifiers}
+    scores_of = {name: dict[str, Score]() for name in classifiers}
     with reporter.bar(f"under {len(names)} corruptions", len(names) * len(severities)) as advance:
         for corruption, severity in itertools.product(names, severities):
-            settings = {"corruption": corruption, "severity": severity, "seed": SEED}
+            condition = {"corruption": corruption, "severity": severity, "seed": SEED}
+            protocol = f"{clean.protocol} {UNDER} {corruption} {severity}"
             corrupted = replace(queries, store=CorruptedStore(queries.store, corruption, severity, SEED))
             for name, score in frozen_scores(classifiers, clean.own, clean.subject.source, corrupted).items():
-                known = replace(score, settings={**score.settings, **settings})
-                found[name][f"{clean.protocol} {UNDER} {corruption} {severity}"] = known
+                scores_of[name][protocol] = replace(score, settings={**score.settings, **condition})
             advance()
-    figures = [row_of(name, protocol, score) for name, own in found.items() for protocol, score in own.items()]
-    settings = {"classifier": clean.protocol, "corruptions": len(names)}
-    settings |= {"severities": ", ".join(map(str, severities)), "seed": SEED}
-    for name, own in found.items():
-        figures.append(row_of(name, "corruption error", Score(corruption_error(list(own.values())), settings)))
+    figures = [row_of(name, *row) for name, scores in scores_of.items() for row in scores.items()]
+    error_settings = {"classifier": clean.protocol, "corruptions": len(names)}
+    error_settings |= {"severities": ", ".join(map(str, severities)), "seed": SEED}
+    for name, scores in scores_of.items():
+        figures.append(row_of(name, "corruption error", Score(corruption_error(list(scores.values())), error_settings)))
     return figures
 
 
-def _elsewhere(clean: Clean, other: Source, found: LabelledSamples, reporter: Reporter) -> list[EvaluationRow]:
+def _on_other_source(clean: Clean, other: Source, queries: LabelledSamples, reporter: Reporter) -> list[EvaluationRow]:
     name = Path(other.name).name
-    if found.left_out:
-        reporter.say(f"{name}: {found.left_out}")
+    if queries.left_out:
+        reporter.say(f"{name}: {queries.left_out}")
     with reporter.bar(f"on {name}", 1) as advance:
-        scores = frozen_scores(clean.classifiers(), clean.own, other, found)
+        scores = frozen_scores(clean.classifiers(), clean.own, other, queries)
         advance()
-    num_classes = int(found.labels_Q.unique().numel())
-    settings = {"source": name, "classes": num_classes, "left out": found.left_out or "nothing"}
+    num_classes = int(queries.labels_Q.unique().numel())
+    settings = {"source": name, "classes": num_classes, "left out": queries.left_out or "nothing"}
     return [
         row_of(features, f"{clean.protocol} {ON} {name}", replace(score, settings={**score.settings, **settings}))
         for features, score in scores.items()
     ]
 
 
-def _curves(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
-    own = [each for each in clean.metrics if not each.needs and each.name != CLASSIFIER]
-    metrics = own if asked.metrics else CURVES
-    orders = chosen_orders(asked.selection)
+def _selection_curves(clean: Clean, settings: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
+    measurable = [metric for metric in clean.metrics if not metric.needs and metric.name != CLASSIFIER]
+    metrics = measurable if settings.metrics else CURVES
+    orders = chosen_orders(settings.selection)
     figures: list[EvaluationRow] = []
     with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(orders)) as advance:
-        for each, metric, order in itertools.product(clean.own, metrics, orders):
+        for features, metric, order in itertools.product(clean.own, metrics, orders):
             figures += selection_figures(
-                each.name, clean.known[each.name].in_memory(), metric, order, asked.selection_step
+                features.name, clean.known[features.name].in_memory(), metric, order, settings.selection_step
             )
             advance()
     return figures

@@ -1,4 +1,4 @@
-"""What an evaluation found: figures beside the split they were measured on, as text, as tables and as a file."""
+"""The result of an evaluation: figures with the split they were measured on, as text, as tables and as a file."""
 
 import hashlib
 import re
@@ -36,10 +36,10 @@ MOST_CORRUPTED = 4  # features in columns
 
 @dataclass(frozen=True)
 class Evaluation(Printed):
-    """All rows of one subject, and on which samples.
+    """All figures of one subject, with the samples that they were measured on.
 
     Attributes:
-        record: what is written: the figures, metric by metric, features by features, and the split.
+        record: the figures, metric by metric, features by features, and the split.
         path: the file that it was written to.
         name: of the subject.
     """
@@ -55,7 +55,7 @@ class Evaluation(Printed):
 
     @property
     def split(self) -> EvaluationSplit:
-        """The samples."""
+        """The split that the figures were measured on."""
         return self.record.split
 
     def accuracy(self, features: str, protocol: str = KNN) -> float:
@@ -86,7 +86,7 @@ class Evaluation(Printed):
 
     @property
     def samples(self) -> str:
-        """Which samples the figures are about, in words."""
+        """Description of the samples that the figures are about."""
         split = self.split
         counts = f"{split.num_queries} queries, {split.num_bank} labelled samples, {split.num_classes} classes"
         rest = f"; {split.num_unlabelled:,} samples without a label take no part" if split.num_unlabelled else ""
@@ -117,7 +117,7 @@ def corruption_lines(rows: Sequence[EvaluationRow]) -> list[str]:
     """A line for each corruption: mean accuracy over severities, features in columns."""
     lines: list[str] = []
     for classifier, by_corruption in corruption_means(rows).items():
-        features = list(dict.fromkeys(name for each in by_corruption.values() for name in each))[:MOST_CORRUPTED]
+        features = list(dict.fromkeys(name for means in by_corruption.values() for name in means))[:MOST_CORRUPTED]
         lines += ["", f"{classifier} fitted to clean samples, under corruptions: accuracy, mean over severities"]
         cells = [
             [corruption, *(f"{means[name]:.1%}" if name in means else "" for name in features)]
@@ -128,25 +128,25 @@ def corruption_lines(rows: Sequence[EvaluationRow]) -> list[str]:
 
 
 def write_evaluation(
-    record: EvaluationRecord, subject: Subject, asked: EvaluationSettings, reporter: Reporter
+    record: EvaluationRecord, subject: Subject, settings: EvaluationSettings, reporter: Reporter
 ) -> Path | None:
     """Write an evaluation of a run, or one whose file was named; rows of an earlier one of the same samples stay."""
-    path = _place_of(subject, asked)
+    path = _record_path(subject, settings)
     if path is None:
         return None
-    rows = (*record.rows, *_earlier_rows(record, path, subject, asked, reporter))
+    rows = (*record.rows, *_earlier_rows(record, path, subject, settings, reporter))
     write_derived(subject.folder, path, record.model_copy(update={"rows": rows}).written())
     if subject.folder is None or path != subject.folder.evaluation:
-        rest = "" if subject.folder is None or asked.out is not None else OWN_ONLY
+        rest = "" if subject.folder is None or settings.out is not None else OWN_ONLY
         reporter.say(f"wrote {path}{rest}")
     return path
 
 
-def _place_of(subject: Subject, asked: EvaluationSettings) -> Path | None:
-    """Where an evaluation is written, in a folder that is made; None of what has no run folder and no ``out``."""
-    checkpoint = asked.checkpoint
-    if asked.out is not None:
-        path = Path(asked.out)
+def _record_path(subject: Subject, settings: EvaluationSettings) -> Path | None:
+    """Path to write an evaluation to, whose folder is made; None without a run folder and without ``out``."""
+    checkpoint = settings.checkpoint
+    if settings.out is not None:
+        path = Path(settings.out)
         if path.suffix != ".json":
             raise UsageError(f"out must end in .json, got {path}")
     elif subject.folder is None:
@@ -154,7 +154,7 @@ def _place_of(subject: Subject, asked: EvaluationSettings) -> Path | None:
     elif subject.is_own_record and checkpoint is None:
         return subject.folder.evaluation
     else:
-        # Names come from the user and may be paths; the fingerprint keeps apart what is called alike.
+        # Names come from the user and may be paths; the fingerprint distinguishes data of equal names.
         name = Path((subject.queries or subject.source).name).stem
         parts = [name, f"step-{checkpoint}" if checkpoint else ""]
         stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(filter(None, parts)))[:60] or "data"
@@ -164,32 +164,32 @@ def _place_of(subject: Subject, asked: EvaluationSettings) -> Path | None:
 
 
 def _earlier_rows(
-    record: EvaluationRecord, path: Path, subject: Subject, asked: EvaluationSettings, reporter: Reporter
+    record: EvaluationRecord, path: Path, subject: Subject, settings: EvaluationSettings, reporter: Reporter
 ) -> list[EvaluationRow]:
     """Rows of an earlier record that stay: of the same encoder and split, whose metric was not requested."""
     try:
         values = read_derived(subject.folder, path) if path.exists() else {}
-    except StaleFileError as error:  # of another run, or of other weights
+    except StaleFileError as error:  # it is of another run, or of other weights
         reporter.say(f"{str(error).partition(';')[0]}; it is replaced")
         values = {}
     earlier = read_record(EvaluationRecord, values, str(path))
     measured = {(row.features, row.protocol) for row in record.rows}
     # A record of an earlier version has no fingerprint of all samples, or none at all.
     unknown = {"data_fingerprint": None}, {"data_fingerprint": None, "query_fingerprint": None}
-    is_same = earlier.split in (record.split, *(record.split.model_copy(update=each) for each in unknown))
+    is_same = earlier.split in (record.split, *(record.split.model_copy(update=missing) for missing in unknown))
     # A run's own folder has records of it alone; a file that the user names may be of another run.
     if subject.facts is None:
-        is_same &= asked.out is None
+        is_same &= settings.out is None
     else:  # two modules of one name may be different ones
         is_same &= subject.encoder.card.architecture != CUSTOM and earlier.encoder == dict(subject.facts)
     return [row for row in earlier.rows if is_same and (row.features, row.protocol) not in measured]
 
 
 def described_split(subject: Subject, bank: Tensor, queries: Tensor) -> EvaluationSplit:
-    """What a reader must know about the samples."""
+    """The record of the samples: their numbers and classes, how they were split, and their fingerprints."""
     names, labels = subject.source.class_names, subject.source.labels
     assert labels is not None
-    asked = set(labels[queries].tolist())
+    query_classes = set(labels[queries].tolist())
     return EvaluationSplit(
         source=Path(subject.source.name).name,
         num_unlabelled=int((labels < 0).sum()),
@@ -197,15 +197,15 @@ def described_split(subject: Subject, bank: Tensor, queries: Tensor) -> Evaluati
         num_queries=len(queries),
         num_classes=len(names),
         class_names=names,
-        absent_classes=tuple(names[number] for number in labels[bank].unique().tolist() if number not in asked),
-        how=_how(subject),
+        absent_classes=tuple(names[number] for number in labels[bank].unique().tolist() if number not in query_classes),
+        how=_description_of_queries(subject),
         query_fingerprint=query_fingerprint(subject.source, queries, is_features=subject.is_features),
         data_fingerprint=subject.source.fingerprint,
     )
 
 
-def _how(subject: Subject) -> str:
-    """In words: what the queries are, and whether the encoder has seen them."""
+def _description_of_queries(subject: Subject) -> str:
+    """Say what the queries are, and whether the encoder has seen them."""
     if subject.queries is not None:
         how = f"queries are {shown(Path(subject.queries.name).name)}, the bank all of {Path(subject.source.name).name}"
         return f"{how}, on which the encoder was trained" if subject.is_own_data else how
@@ -226,19 +226,19 @@ def _how(subject: Subject) -> str:
 
 
 def query_fingerprint(source: Source, queries: Tensor, *, is_features: bool = False) -> str:
-    """Short hash of the names and classes of the queries: where it is the same, figures can be compared in pairs.
+    """Short hash of the names and classes of the queries: if two are equal, figures can be compared in pairs.
 
     Args:
         source: with the queries among its samples.
         queries: their positions.
-        is_features: the samples are features, of which two encoders give different ones for the same samples: without
-            names these are known by their places and classes.
+        is_features: the samples are features, which differ between two encoders for the same samples: without names
+            these are identified by their places and classes.
     """
     assert source.labels is not None
-    # Samples without names of their own are known by their places in this very content.
+    # Samples without names of their own are identified by their places in this very content.
     has_names = source.sample_names != tuple(map(str, range(len(source))))
-    known_by = "" if has_names else str(len(source)) if is_features else source.fingerprint
-    digest = hashlib.sha256(known_by.encode())
+    identity = "" if has_names else str(len(source)) if is_features else source.fingerprint
+    digest = hashlib.sha256(identity.encode())
     for place, label in zip(queries.tolist(), source.labels[queries].tolist(), strict=True):
         digest.update(f"{source.sample_names[place]}\0{source.class_names[label]}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]

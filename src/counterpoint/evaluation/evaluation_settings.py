@@ -10,7 +10,7 @@ Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
 
 
 class EvaluationSettings(LookSettings):
-    """What is measured, and how; the descriptions are the help of ``counterpoint evaluate``."""
+    """Settings of an evaluation; the descriptions are the help of ``counterpoint evaluate``."""
 
     metrics: Names = option("of `counterpoint list metrics`, or all (default: the usual ones)", ())
     k: int = option("neighbours that vote in kNN", 20)

@@ -48,10 +48,10 @@ MOST_FITTED = 1 << 30  # bytes of raw samples from which components are fitted
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features of all samples, by source, what the protocol records about them, and classes from a classifier.
+    """Features of all samples, by source, with the settings for their record and the classes from a classifier.
 
-    ``encoder`` and its ``layer`` say what the features are; there is no encoder of features that come from anywhere,
-    and of components of the input.
+    ``encoder`` and its ``layer`` say how the features were computed; features that were given, and components of the
+    input, have no encoder.
     """
 
     name: str
@@ -62,7 +62,7 @@ class FeatureSet:
     layer: str = ""
 
     def at(self, positions: Tensor) -> Rows:
-        """The rows at some positions, which lie all in the first source or all in the second."""
+        """The rows at some positions, which all lie in the first source or all in the second."""
         border = len(self.parts[0])
         if len(self.parts) == 1 or int(positions.max()) < border:
             return taken(self.parts[0], positions)
@@ -71,7 +71,7 @@ class FeatureSet:
 
 @dataclass(frozen=True)
 class FeatureSets:
-    """What there is to compare.
+    """All features that an evaluation compares.
 
     Attributes:
         sets: the features.
@@ -82,55 +82,55 @@ class FeatureSets:
     content_N: np.ndarray
 
     def num_shared(self, bank: Tensor, queries: Tensor) -> int:
-        """How many queries hold what a sample of the bank holds."""
-        known = set(self.content_N[bank.numpy()].tolist())
-        return sum(content in known for content in self.content_N[queries.numpy()].tolist())
+        """Number of queries that have the content of a sample of the bank."""
+        bank_contents = set(self.content_N[bank.numpy()].tolist())
+        return sum(content in bank_contents for content in self.content_N[queries.numpy()].tolist())
 
 
-def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> FeatureSets:
-    """Features of a subject and of its baselines.
+def gather(subject: Subject, settings: EvaluationSettings, reporter: Reporter) -> FeatureSets:
+    """Compute the features of a subject and of its baselines.
 
     Args:
-        subject: what is judged.
-        asked: ``layers`` (empty for representation and embedding), ``checkpoint`` and ``cache``.
+        subject: the encoder that is judged, or features.
+        settings: ``layers`` (empty for representation and embedding), ``checkpoint`` and ``cache``.
         reporter: shows progress.
 
     Raises:
         UsageError: no such layer or checkpoint.
     """
-    layers = asked.layers or (REPRESENTATION, EMBEDDING)
-    if subject.encoder.card.projector == "none" and subject.folder is None and not asked.layers:
-        layers = (REPRESENTATION,)  # what comes from elsewhere has no embedding of its own
+    layers = settings.layers or (REPRESENTATION, EMBEDDING)
+    if subject.encoder.card.projector == "none" and subject.folder is None and not settings.layers:
+        layers = (REPRESENTATION,)  # an encoder from elsewhere has no embedding of its own
     sets: list[FeatureSet] = []
     content: list[np.ndarray] = []
     encoders = [("", subject.encoder)]
-    if asked.checkpoint is not None and (folder := subject.folder) is not None:
-        steps = steps_asked(folder, asked.checkpoint)
+    if settings.checkpoint is not None and (folder := subject.folder) is not None:
+        steps = steps_asked(folder, settings.checkpoint)
         encoders = [(f" at step {step}", encoder_at(folder, subject.encoder, step)) for step in steps]
     for ending, encoder in encoders:
         # An encoder's own classifier, whose row is the embedding's, takes the representation.
         needed = layers if encoder.classifier is None else tuple(dict.fromkeys((*layers, REPRESENTATION)))
-        found = _passed(encoder, subject, needed, f"features{ending}", reporter, cache=asked.cache)
-        content = [each.content_N for each in found]
+        parts = _sample_features(encoder, subject, needed, f"features{ending}", reporter, cache=settings.cache)
+        content = [each.content_N for each in parts]
         for layer in layers:
             name = f"{layer if layer in OUTPUTS else f'layer {layer}'}{ending}"
-            own = _of_layer(name, found, encoder, layer)
+            features = _feature_set(name, parts, encoder, layer)
             if layer == EMBEDDING and encoder.classifier is not None:
-                r_ND = torch.cat([each.representation for each in found])
-                own = replace(own, predicted=own_classes(encoder, r_ND, subject.source.class_names, reporter))
-            sets.append(own)
+                r_ND = torch.cat([each.representation for each in parts])
+                features = replace(features, predicted=own_classes(encoder, r_ND, subject.source.class_names, reporter))
+            sets.append(features)
     if subject.is_features:
         return FeatureSets((FeatureSet(FEATURES, sets[0].parts, {}),), np.concatenate(content))
     if subject.initial is not None:
         title = "the initial encoder's features"
-        found = _passed(subject.initial, subject, [REPRESENTATION], title, reporter, cache=asked.cache)
-        sets.append(_of_layer(INITIAL, found, subject.initial, REPRESENTATION))
-    sets += _untrained(subject, reporter, cache=asked.cache)
-    sets.append(input_components(subject.sources, subject.split.train, cache=asked.cache))
+        parts = _sample_features(subject.initial, subject, [REPRESENTATION], title, reporter, cache=settings.cache)
+        sets.append(_feature_set(INITIAL, parts, subject.initial, REPRESENTATION))
+    sets += _untrained_sets(subject, reporter, cache=settings.cache)
+    sets.append(input_components(subject.sources, subject.split.train, cache=settings.cache))
     return FeatureSets(tuple(sets), np.concatenate(content))
 
 
-def _passed(
+def _sample_features(
     encoder: Encoder, subject: Subject, layers: Sequence[str], title: str, reporter: Reporter, *, cache: bool
 ) -> list[SampleFeatures]:
     if subject.is_features:
@@ -150,27 +150,27 @@ def own_classes(
     Args:
         encoder: with a classifier.
         representations: of the samples, (n, width).
-        class_names: of the samples' classes, which are known by their names.
-        reporter: says where the classifier knows none of these classes.
+        class_names: of the samples' classes, which are matched with the classifier's by name.
+        reporter: says so if the classifier knows none of these classes.
 
     Returns:
-        Class numbers (n,); -1 for a class that these samples do not have. None where the classifier knows none.
+        Class numbers (n,); -1 for a class that these samples do not have. None if the classifier knows none.
     """
     logits_NC = encoder.class_logits(representations)
     assert encoder.classifier is not None
-    known = encoder.classifier.class_names
+    known_names = encoder.classifier.class_names
     number_of = {name: number for number, name in enumerate(class_names)}
-    if not number_of.keys() & set(known):
+    if not number_of.keys() & set(known_names):
         reporter.say(
             f"{CLASSIFIER} is left out: it knows none of the classes of these samples; it was trained with "
-            f"{some(known)}"
+            f"{some(known_names)}"
         )
         return None
-    return torch.tensor([number_of.get(name, -1) for name in known])[logits_NC.argmax(dim=1)]
+    return torch.tensor([number_of.get(name, -1) for name in known_names])[logits_NC.argmax(dim=1)]
 
 
-def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[FeatureSet]:
-    """The untrained encoder's representation; nothing for a user's own module, which cannot be rebuilt."""
+def _untrained_sets(subject: Subject, reporter: Reporter, *, cache: bool) -> list[FeatureSet]:
+    """The untrained encoder's representation; an empty list for a user's own module, which cannot be rebuilt."""
     backbone = untrained_backbone(subject)
     if backbone is None:
         return []
@@ -178,16 +178,16 @@ def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[Fea
     blank = blank_encoder(backbone, encoder)
     begin = cached(lambda: with_norms_of(blank, bank, train))  # once for all that pass through it
     digest = hashlib.sha256(train.numpy().tobytes()).hexdigest()[:16]
-    # Of the weights before their norms are set, which is what this key spares.
+    # The key is of the weights before their norms are set: if the cache has the features, no norms are set.
     key = cache and f"untrained {key_of(blank)} {bank.fingerprint} {digest}"
     total = sum(map(num_pieces, subject.sources))
     with reporter.bar("the same of the untrained encoder", total) as advance:
-        found = [
+        parts = [
             extract(blank, source, [REPRESENTATION], cache=key, begin=begin, advance=advance)
             for source in subject.sources
         ]
     about = {"norms": "set on the training samples"}
-    return [_of_layer(UNTRAINED, found, blank, REPRESENTATION, about)]
+    return [_feature_set(UNTRAINED, parts, blank, REPRESENTATION, about)]
 
 
 def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = True) -> FeatureSet:
@@ -195,12 +195,12 @@ def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = 
 
     Args:
         sources: the first has the samples that the components are fitted on.
-        train: their positions.
+        train: positions of these samples.
         cache: whether scores are kept, and taken from the cache.
 
     Returns:
         At most ``PCA_DIMS`` components, fitted on those training samples, evenly spaced, that ``MOST_FITTED`` bytes
-        hold; with how many there are, and on how many samples they were fitted, where these were not all.
+        hold; with their number, and the number of samples they were fitted on, if these were not all.
     """
     width = int(np.prod(sources[0].shape))
     num_fitted = min(len(train), max(PCA_DIMS + 1, MOST_FITTED // (4 * width)))
@@ -217,8 +217,8 @@ def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = 
     def model() -> PCA:
         # Randomised, but with a fixed seed: the same figure for the same data.
         solver = "randomized" if width > 512 else "full"
-        known = PCA(about["components"], svd_solver=solver, random_state=0)
-        return known.fit(np.concatenate(list(map(flat, raw_chunks(sources[0], fitted)))))
+        pca = PCA(about["components"], svd_solver=solver, random_state=0)
+        return pca.fit(np.concatenate(list(map(flat, raw_chunks(sources[0], fitted)))))
 
     def scores(source: Source) -> Rows:
         def compute(missing: Sequence[str], write: Write) -> None:
@@ -231,28 +231,28 @@ def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = 
 
         digest = hashlib.sha256(fitted.numpy().tobytes()).hexdigest()[:16]
         parts = (sources[0].fingerprint, sources[0].shape, digest, source.fingerprint)
-        found: dict[str, Any] = stored_or_computed(f"pca {parts}" if cache else None, ["scores"], len(source), compute)
-        return found["scores"]
+        arrays: dict[str, Any] = stored_or_computed(f"pca {parts}" if cache else None, ["scores"], len(source), compute)
+        return arrays["scores"]
 
     return FeatureSet(PIXELS if sources[0].kind == "images" else INPUT, tuple(map(scores, sources)), about)
 
 
 def represented(sets: Sequence[FeatureSet], samples: Source) -> dict[str, Tensor]:
     """Features of other samples of the same form, by the names of the sets, which have an encoder."""
-    found = {}
+    tensors = {}
     for encoder in dict.fromkeys(each.encoder for each in sets if each.encoder is not None):
         layer_of = {each.name: each.layer for each in sets if each.encoder is encoder}
         with encoded_by(HERE):  # few samples, which workers do not have
             features = extract(encoder, samples, list(dict.fromkeys(layer_of.values())))
-        found |= {name: whole(features.layers[layer]) for name, layer in layer_of.items()}
-    return found
+        tensors |= {name: whole(features.layers[layer]) for name, layer in layer_of.items()}
+    return tensors
 
 
-def _of_layer(
+def _feature_set(
     name: str,
-    found: Sequence[SampleFeatures],
+    parts: Sequence[SampleFeatures],
     encoder: Encoder,
     layer: str,
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> FeatureSet:
-    return FeatureSet(name, tuple(each.layers[layer] for each in found), dict(about), encoder=encoder, layer=layer)
+    return FeatureSet(name, tuple(each.layers[layer] for each in parts), dict(about), encoder=encoder, layer=layer)

@@ -25,7 +25,7 @@ from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.manifest import cache_folder
 from counterpoint.nn.trained import CARD, Encoder
 
-HASHED_ROWS = 4096  # by one thread at a time, when a table is verified
+HASHED_ROWS = 4096  # that one thread hashes at a time, when a table is verified
 IN_MEMORY = 1 << 29  # bytes of a table up to which it is read as a whole
 MOST_BYTES = 20 << 30  # of all tables; the one unused for longest goes first
 Write = Callable[[int, Mapping[str, np.ndarray]], None]  # takes the first row of a part, and its arrays by name
@@ -35,7 +35,7 @@ Compute = Callable[[Sequence[str], Write], None]  # writes all rows of some arra
 def key_of(encoder: Encoder) -> str | None:
     """Hash of all that an encoder's features depend on besides the samples; None if unknown.
 
-    That is so of a user's own module, whose code may have changed.
+    It is unknown for a user's own module, whose code may have changed.
     """
     if encoder.card.architecture == CUSTOM:
         return None
@@ -78,7 +78,7 @@ class Tables:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def write(self, first: int, parts: Mapping[str, np.ndarray]) -> None:
-        """Take some rows; several threads may call it."""
+        """Write some rows; several threads may call it."""
         for name, part in parts.items():
             with self._lock:  # the first part says how wide the rows are
                 if name not in self._writers:
@@ -100,7 +100,7 @@ class Tables:
 def stored_or_computed(
     key: str | None, names: Sequence[str], num_rows: int, compute: Compute
 ) -> dict[str, Tensor | StoredRows | np.ndarray]:
-    """Arrays by name: from the cache where they are there and undamaged, else computed, and kept there.
+    """Arrays by name: from the cache if they are there and undamaged, else computed and written to it.
 
     Args:
         key: says what the arrays depend on; None keeps nothing.
@@ -124,25 +124,25 @@ def stored_or_computed(
     if missing:
         _compute_into(target, missing, num_rows, compute)
         _prune(base, keep=target)
-    with contextlib.suppress(OSError):  # another user's
+    with contextlib.suppress(OSError):  # the folder is another user's
         os.utime(target)  # used now
     return {name: _opened(_file(target, name)) for name in names}
 
 
 def _compute_into(target: Path, names: Sequence[str], num_rows: int, compute: Compute) -> None:
     """Fill a folder beside the target, then move each array there, and then its hash."""
-    made = temporary_sibling(target, TEMPORARY)
+    temporary = temporary_sibling(target, TEMPORARY)
     for leftover in dead_siblings(target, TEMPORARY):
         shutil.rmtree(leftover, ignore_errors=True)
     try:
-        made.mkdir(parents=True)
-        tables = Tables(num_rows, made)
+        temporary.mkdir(parents=True)
+        tables = Tables(num_rows, temporary)
         with tables.files:
             compute(names, tables.write)
         target.mkdir(exist_ok=True)
         for name in names:
-            seal = {"hash": _content_hash(_file(made, name))}
-            os.replace(_file(made, name), _file(target, name))
+            seal = {"hash": _content_hash(_file(temporary, name))}
+            os.replace(_file(temporary, name), _file(target, name))
             write_sealed(_seal(target, name), seal)
     except (OSError, RunError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
@@ -153,11 +153,11 @@ def _compute_into(target: Path, names: Sequence[str], num_rows: int, compute: Co
             "with room, or give --no-cache"
         ) from None
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _file(folder: Path, name: str) -> Path:
-    """Where an array lies; names of layers have dots, and may be anything in a user's module."""
+    """Path of an array, by a hash of its name; names of layers have dots, and may be anything in a user's module."""
     return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.npy"
 
 
@@ -168,7 +168,7 @@ def _seal(folder: Path, name: str) -> Path:
 def _is_sound(folder: Path, name: str) -> bool:
     try:
         return read_sealed(_seal(folder, name), must_be_sealed=True).get("hash") == _content_hash(_file(folder, name))
-    except (RunError, OSError, ValueError, EOFError):  # of an empty file NumPy raises the last
+    except (RunError, OSError, ValueError, EOFError):  # NumPy raises the last for an empty file
         return False
 
 
@@ -184,7 +184,7 @@ def _content_hash(path: Path) -> str:
 
 
 def _opened(path: Path) -> Tensor | StoredRows | np.ndarray:
-    """An array; features stay on disk if they are large."""
+    """Open an array; features stay on disk if they are large."""
     array = np.load(path, mmap_mode="r")
     return StoredRows(path) if array.dtype == np.float32 and array.nbytes > IN_MEMORY else _as_rows(np.array(array))
 
@@ -195,7 +195,7 @@ def _as_rows(array: np.ndarray) -> Tensor | np.ndarray:
 
 def _prune(base: Path, *, keep: Path) -> None:
     """Remove the least recently used tables until the rest take at most ``MOST_BYTES``."""
-    with contextlib.suppress(OSError):  # another process may be at the same
+    with contextlib.suppress(OSError):  # another process may remove tables at the same time
         folders = sorted((path for path in base.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
         sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in folders}
         excess = sum(sizes.values()) - MOST_BYTES

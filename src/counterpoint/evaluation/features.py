@@ -1,4 +1,4 @@
-"""Features of every sample, computed once and shared by all protocols; of the two baselines; and of two views."""
+"""Features of every sample, computed once and shared by all protocols, of the two baselines, and of two views."""
 
 # N samples, D features
 
@@ -38,7 +38,7 @@ SHARD_ROWS = 80 * PIECE  # 10,240, of a worker at a time; where these begin at w
 VIEW_EPOCH = 2**31  # no training epoch: views for evaluation are never those trained on
 CONTENT = "content"  # in a table of features: a hash of what each sample holds
 MOST_NAMED = 3  # samples that an error lists
-MOST_PICTURES = 512  # whose channels are compared with those of training
+MOST_PICTURES = 512  # pictures whose channels are compared with those of training
 
 Advance = Callable[[], None]
 _ENGINE = ContextVar[PieceEngine]("engine", default=HERE)
@@ -71,7 +71,7 @@ class SampleFeatures:
 def encoded_by(engine: PieceEngine) -> AbstractContextManager[None]:
     """Features that ``extract`` computes inside the block are made by workers of an engine, to the same bits.
 
-    Each gets the encoder and the samples as they are here; pictures in files must be where they are here.
+    Each worker gets the encoder and the samples as they are here; picture files must have the same paths there.
     """
     return holding(_ENGINE, engine)
 
@@ -85,14 +85,14 @@ def extract(
     begin: Callable[[], object] = lambda: None,
     advance: Advance = lambda: None,
 ) -> SampleFeatures:
-    """Pass every sample through the encoder once, or take what the cache has of it.
+    """Pass every sample through the encoder once, or read its features from the cache.
 
     Args:
         encoder: on the device where it computes.
         source: the samples.
         layers: see ``nn.layer_outputs.LayerReader``.
         cache: whether features are kept, and taken from the cache; a text is their key in place of ``key_of``.
-        begin: called before samples pass; not at all where the cache has everything.
+        begin: called before samples pass; not at all if the cache has everything.
         advance: called once per piece of ``PIECE`` samples.
 
     Raises:
@@ -109,13 +109,13 @@ def extract(
             return
         parts = [(rows.start, rows.stop) for rows in row_slices(len(source), SHARD_ROWS)]
         with engine.opened(partial(tuple[Encoder, Source], (encoder, source))) as workers:
-            for (first, stop), found in workers.each(partial(_features_of, names=missing), parts):
-                write(first, found)
+            for (first, stop), part in workers.each(partial(_features_of, names=missing), parts):
+                write(first, part)
                 for _ in range(first, stop, PIECE):
                     advance()
 
-    found: dict[str, Any] = stored_or_computed(full_key, names, len(source), compute)
-    return SampleFeatures({name: found[name] for name in layers}, found[CONTENT].view("V16")[:, 0])
+    arrays: dict[str, Any] = stored_or_computed(full_key, names, len(source), compute)
+    return SampleFeatures({name: arrays[name] for name in layers}, arrays[CONTENT].view("V16")[:, 0])
 
 
 def pass_rows(
@@ -149,23 +149,23 @@ def pass_rows(
 
         def work(positions: Tensor) -> None:
             samples = source.store.fetch(positions.tolist())
-            found = {name: values.numpy() for name, values in (reader(samples) if wanted else {}).items()}
-            check_finite(found, positions, source)
+            arrays = {name: values.numpy() for name, values in (reader(samples) if wanted else {}).items()}
+            check_finite(arrays, positions, source)
             if CONTENT in names:
-                found[CONTENT] = _hashes(samples)
+                arrays[CONTENT] = _hashes(samples)
             first = int(positions[0])
             inside = slice(max(rows.start - first, 0), rows.stop - first)
-            write(first + inside.start, {name: values[inside] for name, values in found.items()})
+            write(first + inside.start, {name: values[inside] for name, values in arrays.items()})
             advance()
 
         with_encoder(encoder, work, pieces)
 
 
 def features_of(encoder: Encoder, source: Source, names: Sequence[str], rows: slice) -> dict[str, np.ndarray]:
-    """What ``pass_rows`` writes of some samples, by name."""
-    made = Tables(rows.stop - rows.start, None)
-    pass_rows(encoder, source, names, rows=rows, write=lambda first, parts: made.write(first - rows.start, parts))
-    return made.arrays
+    """Arrays that ``pass_rows`` writes for some samples, by name."""
+    tables = Tables(rows.stop - rows.start, None)
+    pass_rows(encoder, source, names, rows=rows, write=lambda first, parts: tables.write(first - rows.start, parts))
+    return tables.arrays
 
 
 @usual_modes()
@@ -174,7 +174,7 @@ def _features_of(opened: tuple[Encoder, Source], rows: tuple[int, int], names: S
 
 
 def num_pieces(source: Source) -> int:
-    """How often ``extract`` advances, if nothing is in the cache."""
+    """Number of times that ``extract`` calls ``advance``, if nothing is in the cache."""
     return -(-len(source) // PIECE)
 
 
@@ -189,18 +189,18 @@ def _hashes(samples: Tensor) -> np.ndarray:
     return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
 
 
-def check_finite(found: Mapping[str, np.ndarray], positions: Tensor, source: Source) -> None:
+def check_finite(layers: Mapping[str, np.ndarray], positions: Tensor, source: Source) -> None:
     """Refuse features that no protocol can compare.
 
     Args:
-        found: layers by name, as arrays (n, d).
+        layers: arrays (n, d) by the layer's name.
         positions: of these samples in the source (n,).
-        source: knows their names.
+        source: the source, which has the samples' names.
 
     Raises:
-        DataError: naming the layer and the first samples.
+        DataError: features that are not finite; the layer and the first samples are named.
     """
-    for name, rows_ND in found.items():
+    for name, rows_ND in layers.items():
         if not (is_finite_N := np.isfinite(rows_ND).all(axis=1)).all():
             odd = [source.sample_names[int(place)] for place in positions[torch.from_numpy(~is_finite_N)].tolist()]
             raise DataError(
@@ -210,15 +210,15 @@ def check_finite(found: Mapping[str, np.ndarray], positions: Tensor, source: Sou
 
 
 def with_encoder(encoder: Encoder, work: Callable[[Any], Any], pieces: Iterable[Any]) -> list[Any]:
-    """What ``work`` gives for each piece, side by side; a user's own code is called by one thread only."""
-    is_own = encoder.card.architecture == CUSTOM and not all(map(_is_of_torch, encoder.backbone.modules()))
-    # A GPU is kept busy by one thread.
+    """Apply ``work`` to each piece, side by side; a user's own code is called by one thread only."""
+    is_own = encoder.card.architecture == CUSTOM and not all(map(_is_torch_layer, encoder.backbone.modules()))
+    # One thread keeps a GPU busy.
     is_alone = is_own or encoder.device.type != "cpu"
     return [work(piece) for piece in pieces] if is_alone else side_by_side(work, pieces)
 
 
-def _is_of_torch(module: nn.Module) -> bool:
-    """Several threads may call it: a layer of torch, whose evaluation keeps nothing of a pass, as torch made it."""
+def _is_torch_layer(module: nn.Module) -> bool:
+    """Tell whether a module is an unchanged layer of torch, which keeps nothing of a pass: threads may share it."""
     is_plain = type(module).__module__.startswith("torch.nn.") and "forward" not in vars(module)
     # A hook is the user's own code, which may keep something of a pass.
     return is_plain and not (module._forward_hooks or module._forward_pre_hooks)
@@ -237,7 +237,7 @@ def with_norms_of(blank: Encoder, source: Source, train: Tensor) -> Encoder:
     With their initial values the baseline would be weaker than an untrained network really is.
 
     Args:
-        blank: of ``blank_encoder``; it is changed.
+        blank: the result of ``blank_encoder``; it is changed.
         source: the samples.
         train: positions of the training samples.
     """
@@ -276,7 +276,7 @@ def view_pairs(
         encoder: of the subject, or a baseline.
         layers: see ``nn.layer_outputs.LayerReader``.
         positions_N: of the samples.
-        also: what is computed of the views themselves, by name.
+        also: functions of the views themselves, by name.
     """
     source, drawer = subject.source, subject.views()
     with LayerReader(encoder, layers) as reader:
@@ -287,8 +287,8 @@ def view_pairs(
             if encoder.card.kind == "images" and samples.shape[1:] != encoder.card.in_shape:
                 samples = encoder.fitted(samples)
             views = drawer.two_views(samples, ids_B, VIEW_EPOCH)
-            seen = [{name: measure(view) for name, measure in also.items()} for view in views]
-            return [{**reader.of_views(view), **own} for view, own in zip(views, seen, strict=True)]
+            extras = [{name: measure(view) for name, measure in also.items()} for view in views]
+            return [{**reader.of_views(view), **extra} for view, extra in zip(views, extras, strict=True)]
 
         parts = with_encoder(encoder, outputs, positions_N.split(PIECE))
     return {
@@ -298,7 +298,7 @@ def view_pairs(
 
 
 def evenly_spaced(positions_N: Tensor, at_most: int) -> Tensor:
-    """A limited number of some positions, from everywhere: samples of one class often lie together.
+    """Choose a limited number of positions, evenly spaced, as samples of one class often lie together.
 
     >>> evenly_spaced(torch.arange(9), 3)
     tensor([0, 4, 8])
@@ -307,15 +307,13 @@ def evenly_spaced(positions_N: Tensor, at_most: int) -> Tensor:
 
 
 def altered_pictures(subject: Subject) -> AlteredInput | None:
-    """What was done to other pictures than those of the run; None where its card does not have the means of these."""
+    """The change by which other pictures differ from those of training; None if there is none or it cannot be known."""
     card, settings = subject.encoder.card, subject.settings
     if settings is None or settings.init is not None or card.kind != "images":
         return None
     for source in subject.sources[int(subject.is_own_data) :]:
-        asked = evenly_spaced(torch.arange(len(source)), MOST_PICTURES)
-        moments = [
-            picture_moments(subject.encoder.fitted(source.store.fetch(part.tolist()))) for part in asked.split(PIECE)
-        ]
-        if found := altered_input(torch.cat(moments), torch.tensor(card.mean), torch.tensor(card.std)):
-            return found
+        pieces = evenly_spaced(torch.arange(len(source)), MOST_PICTURES).split(PIECE)
+        moments = [picture_moments(subject.encoder.fitted(source.store.fetch(part.tolist()))) for part in pieces]
+        if altered := altered_input(torch.cat(moments), torch.tensor(card.mean), torch.tensor(card.std)):
+            return altered
     return None

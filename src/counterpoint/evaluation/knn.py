@@ -20,13 +20,13 @@ from counterpoint.core.stored_rows import Rows
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, check_known
 
-DOT = "dot"  # of rows that are at unit length already
+DOT = "dot"  # for rows that are at unit length already
 QUERY_CHUNK = 256  # at most; one thread takes a chunk
 BANK_BLOCK = 32768  # at most; with a chunk of queries 32 MiB of similarities, in float64 twice that
 TILE = 192  # columns: tiles of 8 to 64 columns, and of 48, fit into it a whole number of times
-FEW_CHUNKS = 4  # of fewer, threads take blocks of the bank instead
+FEW_CHUNKS = 4  # if there are fewer, threads take blocks of the bank instead
 LEAST_BLOCKS, LEAST_BLOCK = 8, 4096  # number of blocks of a large bank, for threads, and their smallest number of rows
-LEAST_GROUP = 4  # columns; of smaller groups the second search would be as long as one search of all
+LEAST_GROUP = 4  # columns; with smaller groups the second search would be as long as one search of all
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
     .. math:: s(q, b) = \frac{\langle q, b \rangle}{|q| |b|} \text{ (cosine)}, \quad
         s(q, b) = \langle q, b \rangle \text{ (dot)}
 
-    Of unit vectors the two are one, and the second copies no row of the bank. They have the precision of the features.
-    Similarities are equal where they are so as computed; those of copies of one sample always are.
+    For unit vectors the two agree, and the second copies no row of the bank. Similarities have the precision of the
+    features. They are equal if they are so as computed; those of copies of one sample always are.
 
     Args:
         bank_ND: finite features to choose from, which are read a block at a time.
@@ -59,7 +59,7 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
         similarity: ``cosine`` or ``dot``.
 
     Returns:
-        The same bits for any number of threads.
+        The neighbours, with the same bits for any number of threads.
 
     >>> bank = torch.tensor([[0.0, 1.0], [2.0, 0.0], [2.0, 0.0]])
     >>> nearest(bank, torch.tensor([[1.0, 0.0]]), 2).positions_QK
@@ -90,28 +90,28 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
     best = [Neighbours(chunk[:, :0], torch.empty(len(chunk), 0, dtype=torch.int64)) for chunk in chunks]
     if has_few_chunks:
 
-        def of_block(own: range) -> list[Neighbours]:
+        def best_of_block(own: range) -> list[Neighbours]:
             keys_BD = keys_of(own)
-            return [_of_block(chunk, keys_BD, own, size, k) for chunk in chunks]
+            return [_nearest_in_block(chunk, keys_BD, own, size, k) for chunk in chunks]
 
-        for found in side_by_side(of_block, owns):
-            best = [_better(*both, k) for both in zip(best, found, strict=True)]
+        for block_best in side_by_side(best_of_block, owns):
+            best = [_merged(*both, k) for both in zip(best, block_best, strict=True)]
     else:
         for own in owns:
-            work = partial(_of_block, keys_BD=keys_of(own), own=own, size=size, k=k)
-            best = [_better(*both, k) for both in zip(best, side_by_side(work, chunks), strict=True)]
-    return Neighbours(torch.cat([each.similarity_QK for each in best]), torch.cat([each.positions_QK for each in best]))
+            work = partial(_nearest_in_block, keys_BD=keys_of(own), own=own, size=size, k=k)
+            best = [_merged(*both, k) for both in zip(best, side_by_side(work, chunks), strict=True)]
+    return Neighbours(torch.cat([part.similarity_QK for part in best]), torch.cat([part.positions_QK for part in best]))
 
 
-def _of_block(chunk_QD: Tensor, keys_BD: Tensor, own: range, size: int, k: int) -> Neighbours:
-    """The nearest of one block, whose own rows are the last of its first ``size``."""
-    # Of one query row after row: its product with the matrix of columns rounds some of them in another way than others.
+def _nearest_in_block(chunk_QD: Tensor, keys_BD: Tensor, own: range, size: int, k: int) -> Neighbours:
+    """The nearest samples of one block, whose own rows are the last of its first ``size``."""
+    # A single query is multiplied row by row: a product with columns would round some of them in another way.
     similarity_QB = torch.mv(keys_BD, chunk_QD[0])[None] if len(chunk_QD) == 1 else chunk_QD @ keys_BD.T
-    found = largest(similarity_QB[:, size - len(own) : size], min(k, len(own)))
-    return Neighbours(found.similarity_QK, found.positions_QK + own.start)
+    best = largest(similarity_QB[:, size - len(own) : size], min(k, len(own)))
+    return Neighbours(best.similarity_QK, best.positions_QK + own.start)
 
 
-def _better(earlier: Neighbours, later: Neighbours, k: int) -> Neighbours:
+def _merged(earlier: Neighbours, later: Neighbours, k: int) -> Neighbours:
     if earlier.similarity_QK.shape[1] == 0:
         return later
     # Earlier ones come first: ties stay in the order of the bank.
@@ -122,7 +122,7 @@ def _better(earlier: Neighbours, later: Neighbours, k: int) -> Neighbours:
 
 
 def largest(similarity_QN: Tensor, k: int) -> Neighbours:
-    """The k largest entries of each row and their columns, largest first; of equal ones the first come first.
+    """The k largest entries of each row and their columns, largest first; equal ones keep their order.
 
     ``torch.topk`` leaves open which of equal entries it takes.
 
@@ -131,10 +131,10 @@ def largest(similarity_QN: Tensor, k: int) -> Neighbours:
     """
     if k == similarity_QN.shape[1]:
         return Neighbours(*similarity_QN.sort(dim=1, descending=True, stable=True))
-    # One more than needed, to see whether the last one has an equal that is left out.
-    found = _topk(similarity_QN, k + 1)
-    is_tied_Q = (found.similarity_QK[:, 1:] == found.similarity_QK[:, :-1]).any(dim=1)
-    similarity_QK, columns_QK = found.similarity_QK[:, :k], found.positions_QK[:, :k]
+    # One more than needed, to see if an entry that is left out equals the last one.
+    top = _topk(similarity_QN, k + 1)
+    is_tied_Q = (top.similarity_QK[:, 1:] == top.similarity_QK[:, :-1]).any(dim=1)
+    similarity_QK, columns_QK = top.similarity_QK[:, :k], top.positions_QK[:, :k]
     if bool(is_tied_Q.any()):
         columns_QK[is_tied_Q] = _first_of_equals(similarity_QN[is_tied_Q], similarity_QK[is_tied_Q, -1:], k)
     return Neighbours(similarity_QK, columns_QK)
@@ -159,11 +159,11 @@ def _topk(similarity_QN: Tensor, k: int) -> Neighbours:
 
 
 def _first_of_equals(similarity_QN: Tensor, least_Q1: Tensor, k: int) -> Tensor:
-    """Columns of the k largest entries of rows with ties, of which the k-th is known."""
+    """Columns of the k largest entries of rows with ties, whose k-th largest entry is ``least_Q1``."""
     is_above_QN, is_equal_QN = similarity_QN > least_Q1, similarity_QN == least_Q1
     room_Q1 = k - is_above_QN.sum(dim=1, keepdim=True)
-    is_taken_QN = is_above_QN | (is_equal_QN & (is_equal_QN.cumsum(dim=1, dtype=torch.int32) <= room_Q1))
-    columns_QK = is_taken_QN.nonzero()[:, 1].view(-1, k)
+    is_chosen_QN = is_above_QN | (is_equal_QN & (is_equal_QN.cumsum(dim=1, dtype=torch.int32) <= room_Q1))
+    columns_QK = is_chosen_QN.nonzero()[:, 1].view(-1, k)
     order_QK = similarity_QN.gather(1, columns_QK).argsort(dim=1, descending=True, stable=True)
     return columns_QK.gather(1, order_QK)
 
@@ -176,16 +176,16 @@ def nearest_others(z_ND: Tensor, k: int) -> Neighbours:
             [0, 2],
             [1, 0]])
     """
-    found = nearest(z_ND, z_ND, k + 1)
+    neighbours = nearest(z_ND, z_ND, k + 1)
     # A sample may rank below its copies, or outside of the list: the first k others are taken.
-    is_self_NK = found.positions_QK == torch.arange(len(z_ND))[:, None]
+    is_self_NK = neighbours.positions_QK == torch.arange(len(z_ND))[:, None]
     order_NK = is_self_NK.byte().argsort(dim=1, stable=True)[:, :k]
-    return Neighbours(found.similarity_QK.gather(1, order_NK), found.positions_QK.gather(1, order_NK))
+    return Neighbours(neighbours.similarity_QK.gather(1, order_NK), neighbours.positions_QK.gather(1, order_NK))
 
 
 @dataclass(frozen=True)
 class Vote:
-    r"""How the nearest bank samples of a query vote: each by :math:`e^{\cos / T}`.
+    r"""A vote of the nearest bank samples of a query, each weighted by :math:`e^{\cos / T}`.
 
     Attributes:
         k: neighbours that vote, >= 1.
@@ -204,7 +204,7 @@ class Vote:
             raise ValueError(f"k must be >= 1, got {self.k}; 20 and 200 are usual")
 
     def settings(self) -> dict[str, Any]:
-        """What the figure depends on."""
+        """Settings that the figure depends on."""
         return {"k": self.k, "temperature": self.temperature, "similarity": "cosine"}
 
 
@@ -238,7 +238,7 @@ def knn_predict(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor, vote: Vote 
     check_known(bank_ND, labels_N, queries_QD)
     if vote.k > len(bank_ND):
         raise ValueError(f"k must be between 1 and the number of bank samples, {len(bank_ND)}, got {vote.k}")
-    return _elected(nearest(bank_ND, queries_QD, vote.k), labels_N, vote)
+    return _voted_classes(nearest(bank_ND, queries_QD, vote.k), labels_N, vote)
 
 
 def knn_leave_one_out(z_ND: Tensor, labels_N: Tensor, vote: Vote) -> Tensor:
@@ -259,13 +259,13 @@ def knn_leave_one_out(z_ND: Tensor, labels_N: Tensor, vote: Vote) -> Tensor:
     check_known(z_ND, labels_N, z_ND)
     if vote.k >= len(z_ND):
         raise ValueError(f"k must be below the number of samples, {len(z_ND)}, got {vote.k}")
-    return _elected(nearest_others(z_ND, vote.k), labels_N, vote)
+    return _voted_classes(nearest_others(z_ND, vote.k), labels_N, vote)
 
 
-def _elected(found: Neighbours, labels_N: Tensor, vote: Vote) -> Tensor:
+def _voted_classes(neighbours: Neighbours, labels_N: Tensor, vote: Vote) -> Tensor:
     labels_N, num_classes = labels_N.long(), int(labels_N.max()) + 1
 
-    def elected(similarity_QK: Tensor, positions_QK: Tensor) -> Tensor:
+    def classes_of(similarity_QK: Tensor, positions_QK: Tensor) -> Tensor:
         # Relative to the nearest neighbour, so that votes vanish at no temperature; this changes no ranking.
         weight_QK = torch.exp((similarity_QK - similarity_QK[:, :1]) / vote.temperature)
         votes_QC = weight_QK.new_zeros(len(weight_QK), num_classes)
@@ -273,19 +273,19 @@ def _elected(found: Neighbours, labels_N: Tensor, vote: Vote) -> Tensor:
         return votes_QC.scatter_add_(1, labels_N[positions_QK], weight_QK).argmax(dim=1)
 
     # A chunk at a time: with thousands of classes the votes would take more room than the features.
-    chunks = zip(found.similarity_QK.split(QUERY_CHUNK), found.positions_QK.split(QUERY_CHUNK), strict=True)
-    return torch.cat([elected(*chunk) for chunk in chunks])
+    chunks = zip(neighbours.similarity_QK.split(QUERY_CHUNK), neighbours.positions_QK.split(QUERY_CHUNK), strict=True)
+    return torch.cat([classes_of(*chunk) for chunk in chunks])
 
 
-def knn_score(known: Labelled) -> Score:
+def knn_score(labelled: Labelled) -> Score:
     """Accuracy of the requested vote."""
-    vote = Vote(known.k, known.temperature)
-    return known.once(
-        "knn",
-        lambda: accuracy(
-            knn_predict(known.bank_ND, known.labels_N, known.queries_QD, vote), known.labels_Q, vote.settings()
-        ),
-    )
+    vote = Vote(labelled.k, labelled.temperature)
+
+    def compute() -> Score:
+        predicted_Q = knn_predict(labelled.bank_ND, labelled.labels_N, labelled.queries_QD, vote)
+        return accuracy(predicted_Q, labelled.labels_Q, vote.settings())
+
+    return labelled.once("knn", compute)
 
 
 METRICS = (

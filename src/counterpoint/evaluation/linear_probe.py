@@ -28,7 +28,7 @@ OPTIMALITY = 1e-5  # Euclidean norm of the gradient at which the search ends
 MAX_STEPS = 1000
 MEMORY = 10  # steps that L-BFGS remembers
 BLOCK = 2048  # samples that one thread takes at a time
-# Second moments are used of features that are few enough to pay: at 4 samples for each they took as long as they saved.
+# Second moments are used if features are few enough to pay: at 4 samples for each they took as long as they saved.
 SAMPLES_FOR_A_FEATURE, WIDEST = 16, 4096
 SAMPLES_OF_MOMENTS = 8  # for each feature; more change them little
 SUFFICIENT = 1e-4  # of the decrease that the slope promises (Armijo)
@@ -50,7 +50,7 @@ class SoftmaxRegression:
     :math:`\lambda` for the two of them.
 
     Attributes:
-        x_ND: features, perhaps on disk; sums over samples are float64, products have their precision.
+        x_ND: features, perhaps on disk; sums over samples are float64, products have the precision of the features.
         class_N: class numbers 0 ... C-1, each of which occurs.
         inverse_penalty: C = 1 / (N lambda), as scikit-learn counts it.
     """
@@ -61,12 +61,12 @@ class SoftmaxRegression:
 
     @property
     def num_classes(self) -> int:
-        """C."""
+        """Number of classes, C."""
         return int(self.class_N.max()) + 1
 
     @property
     def penalty(self) -> float:
-        """Lambda."""
+        """Weight of the penalty, lambda."""
         return (2 if self.num_classes == 2 else 1) / (self.inverse_penalty * len(self.x_ND))
 
     def loss_and_slope(self, w_CD: Tensor) -> tuple[float, Tensor]:
@@ -95,14 +95,14 @@ class SoftmaxRegression:
 
 @dataclass(frozen=True)
 class Fit:
-    """Weights, and how close to the optimum they are.
+    """Fitted weights, with the loss and the norm of its gradient.
 
     Attributes:
         weight_CD: float64.
         intercept_C: float64.
-        loss: L there.
-        slope: Euclidean norm of its gradient there, at most ``OPTIMALITY`` where the search has converged.
-        steps: of L-BFGS.
+        loss: L at these weights.
+        slope: Euclidean norm of its gradient there, at most ``OPTIMALITY`` if the search has converged.
+        steps: number of steps of L-BFGS.
     """
 
     weight_CD: Tensor
@@ -113,13 +113,13 @@ class Fit:
 
     @property
     def optimality(self) -> str:
-        """In words: the stated norm of the gradient, or where the search ended before."""
+        """The stated norm of the gradient in words, or the norm at which the search ended before."""
         if self.slope <= OPTIMALITY:
             return f"gradient norm at most {OPTIMALITY:g}"
         return f"gradient norm {self.slope:.1e} after {self.steps} steps"
 
     def predict(self, x_QD: Tensor) -> Tensor:
-        """Class numbers; of equal logits the smaller."""
+        """Predict class numbers; of equal logits the smaller number."""
         return torch.addmm(self.intercept_C.to(x_QD.dtype), x_QD, self.weight_CD.T.to(x_QD.dtype)).argmax(dim=1)
 
 
@@ -152,7 +152,7 @@ def fit(problem: SoftmaxRegression) -> Fit:
 
 
 class _Curvature:
-    """What L-BFGS knows of the Hessian: the second moments of the features, and the last steps."""
+    """The approximate Hessian of L-BFGS: the second moments of the features, and the last steps."""
 
     def __init__(self, problem: SoftmaxRegression) -> None:
         self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=MEMORY)
@@ -161,12 +161,12 @@ class _Curvature:
         self._scale = 1.0
 
     def direction(self, slope_CD: Tensor) -> Tensor:
-        """Downhill: minus the inverse Hessian times the slope (the two loops of liu1989)."""
+        """The direction of descent: minus the inverse Hessian times the slope (the two loops of liu1989)."""
         direction_CD, parts = -slope_CD, []
         for step_CD, change_CD, product in reversed(self._pairs):
             parts.append(_dot(step_CD, direction_CD) / product)
             direction_CD.sub_(change_CD, alpha=parts[-1])
-        direction_CD = self._first(direction_CD).mul_(self._scale)
+        direction_CD = self._first_inverse(direction_CD).mul_(self._scale)
         for (step_CD, change_CD, product), part in zip(self._pairs, reversed(parts), strict=True):
             direction_CD.add_(step_CD, alpha=part - _dot(change_CD, direction_CD) / product)
         return direction_CD
@@ -176,9 +176,9 @@ class _Curvature:
         # L is convex: a product that is not positive is rounding.
         if product > 0:
             self._pairs.append((step_CD, change_CD, product))
-            self._scale = product / _dot(change_CD, self._first(change_CD))
+            self._scale = product / _dot(change_CD, self._first_inverse(change_CD))
 
-    def _first(self, slope_CD: Tensor) -> Tensor:
+    def _first_inverse(self, slope_CD: Tensor) -> Tensor:
         """The inverse of the first curvature times a slope."""
         result_CD = slope_CD / self._share
         if self._factor_DD is not None:
@@ -191,26 +191,26 @@ def _dot(a_CD: Tensor, b_CD: Tensor) -> float:
 
 
 def _second_moments(problem: SoftmaxRegression, share: float) -> Tensor | None:
-    """Cholesky factor of share x mean(x x^T) + lambda; None where it does not pay."""
+    """Cholesky factor of share x mean(x x^T) + lambda; None if it does not pay."""
     num_samples, num_features = problem.x_ND.shape
     if num_features > min(WIDEST, num_samples // SAMPLES_FOR_A_FEATURE):
         return None
-    # From everywhere, as samples may be sorted by class.
-    some_MD = problem.x_ND[:: num_samples // (SAMPLES_OF_MOMENTS * num_features)]
+    # Rows from everywhere, as samples may be sorted by class.
+    sampled_MD = problem.x_ND[:: num_samples // (SAMPLES_OF_MOMENTS * num_features)]
     moments_DD = torch.zeros(num_features, num_features, dtype=torch.float64)
-    in_order(some_MD.split(BLOCK), lambda x_BD: x_BD.T @ x_BD, lambda _, part_DD: moments_DD.add_(part_DD))
-    moments_DD *= share / len(some_MD)
+    in_order(sampled_MD.split(BLOCK), lambda x_BD: x_BD.T @ x_BD, lambda _, part_DD: moments_DD.add_(part_DD))
+    moments_DD *= share / len(sampled_MD)
     moments_DD.diagonal().add_(problem.penalty)
     return torch.linalg.cholesky(moments_DD)
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How features are standardised.
+    """A standardisation of features.
 
     Attributes:
         mean_D: float64.
-        deviation_D: float64; infinite where a feature is constant, which becomes 0.
+        deviation_D: float64; infinite for a constant feature, which becomes 0.
     """
 
     mean_D: Tensor
@@ -222,12 +222,12 @@ class Scaling:
         return rowwise(lambda rows_ND: (rows_ND.double() - self.mean_D).div_(self.deviation_D).to(rows_ND.dtype), x_ND)
 
     def of_rows(self, rows_ND: Rows) -> Rows:
-        """The same of rows that may lie on disk, which are then scaled each time that they are read."""
+        """Standardise rows that may lie on disk, which are then scaled each time that they are read."""
         return self(rows_ND) if isinstance(rows_ND, Tensor) else rows_ND.changed(self)
 
 
 def fit_scaling(bank_ND: Rows) -> Scaling:
-    """Mean and standard deviation of the labelled samples.
+    """Fit a standardisation to the mean and standard deviation of labelled samples.
 
     >>> fit_scaling(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))(torch.tensor([[4.0, 7.0]]))
     tensor([[2., 0.]])
@@ -242,7 +242,7 @@ def fit_scaling(bank_ND: Rows) -> Scaling:
 
 def _column_means(x_ND: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
     total_D, parts = torch.zeros(x_ND.shape[1], dtype=torch.float64), row_slices(len(x_ND), BLOCK)
-    in_order(parts, lambda own: function(x_ND[own].double()).sum(dim=0), lambda _, part_D: total_D.add_(part_D))
+    in_order(parts, lambda rows: function(x_ND[rows].double()).sum(dim=0), lambda _, part_D: total_D.add_(part_D))
     return total_D / len(x_ND)
 
 
@@ -250,7 +250,7 @@ def numbered(labels_N: Tensor) -> tuple[Tensor, Tensor]:
     """The classes that occur, ascending, and for each sample the place of its class among them.
 
     Raises:
-        ValueError: fewer than two, of which no classifier can be trained.
+        ValueError: fewer than two classes, from which no classifier can be trained.
     """
     classes_C, class_N = labels_N.long().unique(return_inverse=True)
     if len(classes_C) < 2:
@@ -263,8 +263,8 @@ class Probe:
     """A linear classifier of features, as it was fitted.
 
     Attributes:
-        classes_C: those it knows, ascending.
-        scaling: of the features.
+        classes_C: those it was fitted to, ascending.
+        scaling: standardisation of the features.
         found: weights on the standardised features, with the loss and the norm of its gradient.
     """
 
@@ -283,7 +283,7 @@ class Probe:
 
 
 def fit_probe(bank_ND: Rows, labels_N: Tensor, *, inverse_penalty: float = INVERSE_PENALTY) -> Probe:
-    """Fit to labelled features.
+    """Fit a linear probe to labelled features.
 
     Features are standardised by the labelled samples' mean and deviation. The loss is that of ``SoftmaxRegression``,
     minimised until the norm of its gradient is at most 1e-5; nothing is random and no learning rate is to be tuned.
@@ -307,22 +307,22 @@ def fit_probe(bank_ND: Rows, labels_N: Tensor, *, inverse_penalty: float = INVER
     return Probe(classes_C, scaling, fit(SoftmaxRegression(scaling.of_rows(bank_ND), class_N, inverse_penalty)))
 
 
-def probe_of(known: Labelled) -> Probe:
+def probe_of(labelled: Labelled) -> Probe:
     """The probe of some features, fitted once."""
-    return known.once(
-        "fitted probe", lambda: fit_probe(known.bank_ND, known.labels_N, inverse_penalty=known.inverse_penalty)
+    return labelled.once(
+        "fitted probe", lambda: fit_probe(labelled.bank_ND, labelled.labels_N, inverse_penalty=labelled.inverse_penalty)
     )
 
 
-def probe_score(known: Labelled) -> Score:
+def probe_score(labelled: Labelled) -> Score:
     """Accuracy of the probe on the queries."""
-    probe = probe_of(known)
-    predicted_Q = known.once("probe's classes", lambda: probe.predict(known.queries_QD))
-    return accuracy(predicted_Q, known.labels_Q, probe_settings(probe, known.inverse_penalty))
+    probe = probe_of(labelled)
+    predicted_Q = labelled.once("probe's classes", lambda: probe.predict(labelled.queries_QD))
+    return accuracy(predicted_Q, labelled.labels_Q, probe_settings(probe, labelled.inverse_penalty))
 
 
 def probe_settings(probe: Probe, inverse_penalty: float) -> dict[str, Any]:
-    """What the figure of a probe depends on."""
+    """Settings that the figure of a probe depends on."""
     settings = {"model": "logistic regression", "C": inverse_penalty, "features": "standardised"}
     return {**settings, "optimality": probe.found.optimality}
 

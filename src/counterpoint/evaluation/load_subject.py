@@ -32,7 +32,7 @@ SUFFIX_OF_GRAPH = ".onnx"
 
 @dataclass(frozen=True)
 class Samples:
-    """What a user gave as samples; see ``protocol.evaluate``."""
+    """Samples and queries with their labels, as a user gave them; see ``protocol.evaluate``."""
 
     data: Any = None
     labels: Any = None
@@ -47,11 +47,11 @@ def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: R
         subject: a run or its folder; an encoder from elsewhere, as a module or by a name of
             ``nn.foreign.build_foreign``; or features (n, d), in memory or in a file that ``READERS`` read.
         samples: None for ``data`` takes a run's own; features are their own samples.
-        look: weights and checkpoint of the encoder, what of the data is taken, where it computes.
+        look: weights, checkpoint and device of the encoder, and the part of the data that is taken.
         reporter: shows progress.
 
     Raises:
-        UsageError: not one of these, or a setting that has no effect on it.
+        UsageError: the subject is none of these, or a setting has no effect on it.
         DataError: data that cannot be used.
     """
     if samples.test_data is None and samples.test_labels is not None:
@@ -59,23 +59,23 @@ def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: R
     if remark := thread_remark(torch.get_num_threads()):
         reporter.say(remark)
     is_foreign = is_encoder(subject)
-    given = [name for name in ("weights", "mean", "std") if getattr(look, name) is not None]
-    if given and not is_foreign:
-        raise UsageError(f"{given[0]} goes with an encoder from elsewhere (--encoder)")
+    foreign_settings = [name for name in ("weights", "mean", "std") if getattr(look, name) is not None]
+    if foreign_settings and not is_foreign:
+        raise UsageError(f"{foreign_settings[0]} goes with an encoder from elsewhere (--encoder)")
     if is_foreign:
-        found = _open_foreign(subject, samples.data, samples.labels, look, reporter)
+        opened = _open_foreign(subject, samples.data, samples.labels, look, reporter)
     elif not (is_file_or_shards(subject) if isinstance(subject, str | Path) else is_array(subject)):
         data = {"data": samples.data, "labels": samples.labels}
-        found = open_trained(subject, **data, part=look.part, reporter=reporter)
+        opened = open_trained(subject, **data, part=look.part, reporter=reporter)
     else:
         return _open_features(subject, samples, look, reporter)
-    if look.checkpoint is not None and found.folder is None:
+    if look.checkpoint is not None and opened.folder is None:
         raise UsageError("checkpoint goes with a run; an encoder from elsewhere has the weights of its file")
-    found.encoder.to(place(look.device, "fp32").torch_device)
+    opened.encoder.to(place(look.device, "fp32").torch_device)
     if samples.test_data is None:
-        return found
+        return opened
     return beside(
-        found, open_queries(found.opens, samples.test_data, samples.test_labels, part=look.part, reporter=reporter)
+        opened, open_queries(opened.opens, samples.test_data, samples.test_labels, part=look.part, reporter=reporter)
     )
 
 
@@ -95,7 +95,7 @@ def one_checkpoint(subject: Subject, checkpoint: str | None) -> Subject:
 
 
 def is_encoder(subject: Any) -> bool:
-    """Whether something is an encoder from elsewhere: a module, or the name of one.
+    """Tell whether something is an encoder from elsewhere: a module, or the name of one.
 
     >>> is_encoder("timm:resnet18"), is_encoder("runs/ncl")
     (True, False)
@@ -108,18 +108,16 @@ def is_encoder(subject: Any) -> bool:
 
 
 def is_array(subject: Any) -> bool:
-    """Whether something in memory can be features: a table or an array."""
+    """Tell whether something in memory can be features: a table or an array."""
     return isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")
 
 
 def _open_features(features: Any, samples: Samples, look: LookSettings, reporter: Reporter) -> Subject:
-    given = [
-        name
-        for name in ("split", "root", "image_size", "max_bad", "altered", "checkpoint")
-        if getattr(look, name) is not None
-    ]
-    if samples.data is not None or given:
-        raise UsageError(f"{['data', *given][samples.data is None]} goes with an encoder; only features were given")
+    names = ("split", "root", "image_size", "max_bad", "altered", "checkpoint")
+    encoder_settings = ["data"] if samples.data is not None else []
+    encoder_settings += [name for name in names if getattr(look, name) is not None]
+    if encoder_settings:
+        raise UsageError(f"{encoder_settings[0]} goes with an encoder; only features were given")
     source = features_source(features, samples.labels, look, reporter)
     width = source.shape[0]
     card = _headless_card(FEATURES, "vectors", (width,), width, mean=(0.0,) * width, std=(1.0,) * width)
@@ -138,34 +136,34 @@ def _open_features(features: Any, samples: Samples, look: LookSettings, reporter
 def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSettings, reporter: Reporter) -> Subject:
     if data is None:
         raise UsageError("an encoder from elsewhere comes without samples; give --data (for embed: SAMPLES)")
-    asked = {**SourceSettings().model_dump(), **look.part}
-    # Random weights are of no size; those of a file were trained at some.
+    source_settings = {**SourceSettings().model_dump(), **look.part}
+    # Random weights have no size of images; those of a file were trained at one.
     if look.image_size is None and look.weights is not None and (side := habit_of(encoder).side) is not None:
-        asked["image_size"] = side
+        source_settings["image_size"] = side
         reporter.say(f"images are resized to {side} px, the size {encoder} was made for; see --source.image-size")
-    source = open_samples(data, asked, labels, reporter)
-    known = build_foreign(encoder, source.shape, weights=look.weights)
-    for remark in known.remarks:
-        reporter.say(f"{known.name}: {remark}")
-    prepared = _prepared(known, source.kind, source.shape, look)
+    source = open_samples(data, source_settings, labels, reporter)
+    foreign = build_foreign(encoder, source.shape, weights=look.weights)
+    for remark in foreign.remarks:
+        reporter.say(f"{foreign.name}: {remark}")
+    prepared = _prepared_encoder(foreign, source.kind, source.shape, look)
     card = prepared.card
     weights = None if look.weights is None else Path(look.weights).name
-    facts = {"encoder": known.name, "weights": weights, "weights_sha256": known.weights_sha256}
+    facts = {"encoder": foreign.name, "weights": weights, "weights_sha256": foreign.weights_sha256}
     facts |= {"in_shape": list(card.in_shape), "mean": list(card.mean), "std": list(card.std)}
-    facts |= {"remarks": list(known.remarks)}
+    facts |= {"remarks": list(foreign.remarks)}
     split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
-    name = known.name if look.weights is None else f"{known.name} {Path(look.weights).stem}"
-    opens = build(SourceSettings, {**asked, "labels": "auto", "split": "auto", "classes": ALL}, "source")
+    name = foreign.name if look.weights is None else f"{foreign.name} {Path(look.weights).stem}"
+    opens = build(SourceSettings, {**source_settings, "labels": "auto", "split": "auto", "classes": ALL}, "source")
     return Subject(name, prepared, source, split, (source,), opens=opens, facts=facts)
 
 
-def _prepared(known: ForeignEncoder, kind: Kind, in_shape: tuple[int, ...], look: LookSettings) -> Encoder:
-    """With the preparation of its input: as asked, as its library has it, or none."""
+def _prepared_encoder(foreign: ForeignEncoder, kind: Kind, in_shape: tuple[int, ...], look: LookSettings) -> Encoder:
+    """The encoder with the preparation of its input: that of the settings, that of its library, or none."""
     channels = in_shape[0]
     scale: dict[str, tuple[float, ...]] = {}
-    for name, asked, usual, neutral in (("mean", look.mean, known.mean, 0.0), ("std", look.std, known.std, 1.0)):
-        values = asked or usual or (neutral,) * channels
-        if len(values) != channels and asked is None:
+    for name, setting, usual, neutral in (("mean", look.mean, foreign.mean, 0.0), ("std", look.std, foreign.std, 1.0)):
+        values = setting or usual or (neutral,) * channels
+        if len(values) != channels and setting is None:
             values = (sum(values) / len(values),) * channels  # grey pictures, and values of three colours
         if len(values) != channels or (name == "std" and min(values) <= 0):
             raise UsageError(
@@ -173,16 +171,16 @@ def _prepared(known: ForeignEncoder, kind: Kind, in_shape: tuple[int, ...], look
             )
         scale[name] = values
     with torch.no_grad():
-        width = known.backbone(torch.zeros(2, *in_shape)).shape[1]
-    # What a name of a library or of ours builds is known; the user's own code may change.
-    is_known = known.name in ENCODERS or any(map(known.name.startswith, LIBRARIES))
-    card = _headless_card(known.name if is_known else CUSTOM, kind, in_shape, width, **scale)
-    return Encoder(card, known.backbone, nn.Identity())
+        width = foreign.backbone(torch.zeros(2, *in_shape)).shape[1]
+    # Encoders of a library or of ours are known by their names; the user's own code may change.
+    is_known = foreign.name in ENCODERS or any(map(foreign.name.startswith, LIBRARIES))
+    card = _headless_card(foreign.name if is_known else CUSTOM, kind, in_shape, width, **scale)
+    return Encoder(card, foreign.backbone, nn.Identity())
 
 
 def _headless_card(
     name: str, kind: Kind, in_shape: tuple[int, ...], width: int, **scale: tuple[float, ...]
 ) -> EncoderCard:
-    """Of an encoder without projector: its embedding is the representation at unit length."""
+    """The card of an encoder without projector: its embedding is the representation at unit length."""
     none: dict[str, Any] = {"projector": "none", "hidden": width, "features": width, "nonnegative": "none", "d0": None}
     return EncoderCard(name, kind, in_shape, **scale, width=width, **none, resizing="bicubic")

@@ -1,4 +1,4 @@
-"""What a run folder keeps of the samples themselves: places for a map, figures of each dimension, small pictures.
+"""Samples that a run folder keeps: their places on a map, figures of each dimension, and small pictures.
 
 ``collection.npz`` is written by ``diagnose`` and sealed in ``findings.json``. Loads without torch.
 """
@@ -31,14 +31,14 @@ Whole = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Dimensions:
-    """What each dimension of the embedding does, over all samples of the run.
+    """Figures of each dimension of the embedding, over all samples of the run.
 
     Attributes:
         fires_D: share of the samples that it is active on.
         expected_D: mean absolute value of the unit-length embedding.
-        purity_D: share of the commonest class among the samples that it is active on; NaN where that is not known.
-        class_D: number of that class where it is beyond chance, else -1.
-        top_DT: the strongest samples, as places on the map, descending; -1 where there are fewer.
+        purity_D: share of the commonest class among the samples that it is active on; NaN if that is not known.
+        class_D: number of that class if its share is beyond chance, else -1.
+        top_DT: the strongest samples, as places on the map, descending; -1 if there are fewer.
         values_DT: their values.
     """
 
@@ -73,17 +73,17 @@ class Collection:
     """Samples of a run, at most ``MOST_SAMPLES``.
 
     Attributes:
-        num_samples: how many the run has.
-        rows_N: which of them these are.
-        names: of these.
-        labels_N: class numbers, -1 where unknown; empty without labels.
-        class_names: of the numbers.
+        num_samples: number of samples of the run.
+        rows_N: places of these samples among them.
+        names: names of these samples.
+        labels_N: class numbers, -1 if unknown; empty without labels.
+        class_names: by class number.
         scores: by place, principal components (N, K) of the unit-length features.
         variance: by place, the share of the variance that each component has.
-        neighbours_NM: the nearest others by cosine of the embedding, as places on the map, -1 where there are fewer.
-        dominant_N: the strongest dimension of each, -1 where all are silent; empty for an embedding with signs.
+        neighbours_NM: the nearest others by cosine of the embedding, as places on the map, -1 if there are fewer.
+        dominant_N: the strongest dimension of each, -1 if all are 0; empty for an embedding with signs.
         dims: the dimensions of the embedding.
-        sheet: pictures; None of vectors.
+        sheet: pictures; None for vectors.
     """
 
     num_samples: int
@@ -102,21 +102,21 @@ class Collection:
         return len(self.rows_N)
 
 
-def write_collection(folder: RunFolder, known: Collection) -> None:
+def write_collection(folder: RunFolder, collection: Collection) -> None:
     """Write ``collection.npz``.
 
     Raises:
         RunError: the disk refuses.
     """
-    dims = known.dims
+    dims = collection.dims
     arrays: dict[str, Any] = {
-        "num_samples": np.int64(known.num_samples),
-        "rows": known.rows_N,
-        "names": np.array(known.names, dtype=np.str_),
-        "labels": known.labels_N,
-        "class_names": np.array(known.class_names, dtype=np.str_),
-        "neighbours": known.neighbours_NM.astype(np.int32),
-        "dominant": known.dominant_N.astype(np.int32),
+        "num_samples": np.int64(collection.num_samples),
+        "rows": collection.rows_N,
+        "names": np.array(collection.names, dtype=np.str_),
+        "labels": collection.labels_N,
+        "class_names": np.array(collection.class_names, dtype=np.str_),
+        "neighbours": collection.neighbours_NM.astype(np.int32),
+        "dominant": collection.dominant_N.astype(np.int32),
         "dims/fires": dims.fires_D,
         "dims/expected": dims.expected_D,
         "dims/purity": dims.purity_D,
@@ -124,14 +124,14 @@ def write_collection(folder: RunFolder, known: Collection) -> None:
         "dims/top": dims.top_DT.astype(np.int32),
         "dims/values": dims.values_DT.astype(np.float32),
     }
-    for place, scores_NK in known.scores.items():
+    for place, scores_NK in collection.scores.items():
         # Features of unit length: half precision is far finer than any map.
-        arrays |= {f"scores/{place}": scores_NK.astype(np.float16), f"variance/{place}": known.variance[place]}
-    if known.sheet is not None:
+        arrays |= {f"scores/{place}": scores_NK.astype(np.float16), f"variance/{place}": collection.variance[place]}
+    if collection.sheet is not None:
         arrays |= {
-            "sheet/content": np.frombuffer(known.sheet.content, np.uint8),
-            "sheet/columns": np.int64(known.sheet.columns),
-            "sheet/side": np.int64(known.sheet.side),
+            "sheet/content": np.frombuffer(collection.sheet.content, np.uint8),
+            "sheet/columns": np.int64(collection.sheet.columns),
+            "sheet/side": np.int64(collection.sheet.side),
         }
 
     write_arrays(folder.collection, arrays)
@@ -148,7 +148,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def read_collection(folder: RunFolder) -> Collection | None:
-    """Read ``collection.npz``; None where there is none.
+    """Read ``collection.npz``; None if there is none.
 
     Raises:
         RunError: it is damaged, or was changed after it was written.
@@ -173,13 +173,13 @@ def _checked_collection(arrays: Mapping[str, NDArray[Any]]) -> Collection:
     def floats(name: str, *shape: int) -> Floats:
         return np.nan_to_num(arrays[name].astype(np.float64).reshape(shape), posinf=0.0, neginf=0.0)
 
-    def whole(name: str, end: int, *shape: int) -> Whole:
+    def integers(name: str, end: int, *shape: int) -> Whole:
         values = arrays[name].astype(np.int64).reshape(shape)
         if values.size and not (values.min() >= NOBODY and values.max() < end):
             raise ValueError(f"{name} must be from -1 to {end - 1}, got {values.min()} to {values.max()}")
         return values
 
-    labels_N, dominant_N = whole("labels", len(classes), -1), whole("dominant", num_dims, -1)
+    labels_N, dominant_N = integers("labels", len(classes), -1), integers("dominant", num_dims, -1)
     if len(names) != num or len(labels_N) not in (0, num) or len(dominant_N) not in (0, num):
         raise ValueError("its samples, names, labels and dimensions are not equally many")
     scores, sheet = {place: floats(f"scores/{place}", num, -1) for place in PLACES}, None
@@ -190,20 +190,20 @@ def _checked_collection(arrays: Mapping[str, NDArray[Any]]) -> Collection:
         sheet = Sheet(content.tobytes(), columns, side)
     return Collection(
         num_samples=int(arrays["num_samples"]),
-        rows_N=whole("rows", int(arrays["num_samples"]), num),
+        rows_N=integers("rows", int(arrays["num_samples"]), num),
         names=names,
         labels_N=labels_N,
         class_names=classes,
         scores=scores,
         variance={place: floats(f"variance/{place}", scores[place].shape[1]) for place in PLACES},
-        neighbours_NM=whole("neighbours", num, num, NUM_NEIGHBOURS),
+        neighbours_NM=integers("neighbours", num, num, NUM_NEIGHBOURS),
         dominant_N=dominant_N,
         dims=Dimensions(
             fires_D=floats("dims/fires", num_dims),
             expected_D=floats("dims/expected", num_dims),
             purity_D=arrays["dims/purity"].astype(np.float64).reshape(num_dims),
-            class_D=whole("dims/class", len(classes), num_dims),
-            top_DT=whole("dims/top", num, num_dims, NUM_TOP),
+            class_D=integers("dims/class", len(classes), num_dims),
+            top_DT=integers("dims/top", num, num_dims, NUM_TOP),
             values_DT=floats("dims/values", num_dims, NUM_TOP),
         ),
         sheet=sheet,

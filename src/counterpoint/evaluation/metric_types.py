@@ -1,4 +1,4 @@
-"""What a metric of an evaluation takes, and what it gives: a share with its interval, or another figure."""
+"""Input and result of a metric of an evaluation: labelled features, and a share or another figure with its interval."""
 
 # N bank samples, Q queries, D features
 
@@ -23,20 +23,20 @@ INVERSE_PENALTY = 0.1  # C of logistic regression on standardised features
 
 
 class Once:
-    """What several metrics of the same features need, each thing computed by the first that asks for it."""
+    """Values that several metrics of the same features need; each is computed by the first metric that needs it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._slots: dict[Hashable, tuple[Lock, list[Any]]] = {}
 
     def __call__(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """What ``compute`` gives, called once for each key; another thread that asks meanwhile waits for it."""
+        """Return the result of ``compute``, which is called once for each key; other threads wait for it meanwhile."""
         with self._lock:
-            lock, found = self._slots.setdefault(key, (Lock(), []))
+            lock, slot = self._slots.setdefault(key, (Lock(), []))
         with lock:
-            if not found:
-                found.append(compute())
-            return found[0]
+            if not slot:
+                slot.append(compute())
+            return slot[0]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Labelled:
         predicted_Q: classes that the queries get from the classifier that was trained with the encoder; None without
             one.
         class_names: of all classes, for records; empty for classes without names.
-        once: what has been computed of these features; a changed copy begins again.
+        once: values computed from these features; a changed copy begins without them.
     """
 
     bank_ND: Tensor
@@ -69,7 +69,7 @@ class Labelled:
     once: Once = field(init=False, default_factory=Once, compare=False, repr=False)
 
     def in_memory(self) -> "Labelled":
-        """The same with a tensor as bank, for what takes all of it."""
+        """The same features with a tensor as bank, for metrics that take all of it at once."""
         is_in_memory = isinstance(self.bank_ND, Tensor)  # its type is only promised
         return self if is_in_memory else replace(self, bank_ND=whole(self.bank_ND))
 
@@ -88,8 +88,8 @@ def check_known(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor) -> None:
 
 
 def check_bank(bank_ND: Rows, labels_N: Tensor) -> None:
-    """The part of ``check_known`` that is about the labelled samples."""
-    if isinstance(bank_ND, Tensor):  # stored rows were found finite when they were written, or their file opened
+    """Require labelled samples as ``check_known`` does."""
+    if isinstance(bank_ND, Tensor):  # stored rows were checked when they were written, or when their file was opened
         check_features(bank_ND, "bank", min_rows=1)
     check_labels(labels_N, len(bank_ND))
     if int(labels_N.min()) < 0:
@@ -97,7 +97,7 @@ def check_bank(bank_ND: Rows, labels_N: Tensor) -> None:
 
 
 def check_queries(queries_QD: Tensor, num_features: int) -> None:
-    """The part of ``check_known`` that is about the queries, for a bank with this number of features."""
+    """Require queries as ``check_known`` does, for a bank with this number of features."""
     check_features(queries_QD, "queries", min_rows=1)
     if queries_QD.shape[1] != num_features:
         raise ValueError(f"queries must have as many features as the bank, {num_features}, got {queries_QD.shape[1]}")
@@ -146,10 +146,10 @@ def wilson(correct: int, total: int) -> Proportion:
 
 @dataclass(frozen=True)
 class Score:
-    """What a metric found, and the settings that the figure depends on.
+    """The figure of a metric, and the settings that it depends on.
 
     Attributes:
-        outcome: the figure; an ``Interval`` where it is not a share of the queries.
+        outcome: the figure; an ``Interval`` if it is not a share of the queries.
         settings: plain values by name.
         classes: of an accuracy, the share of each class's queries that are right, for classes that have queries.
     """
@@ -160,7 +160,7 @@ class Score:
 
 
 def row_of(features: str, protocol: str, score: Score, class_names: Sequence[str] = ()) -> EvaluationRow:
-    """A score as the record of an evaluation has it.
+    """The row of an evaluation's record for a score.
 
     Args:
         features: from which the figure was computed.
@@ -195,12 +195,12 @@ def accuracy(predicted_Q: Tensor, labels_Q: Tensor, settings: Mapping[str, Any])
     correct_C = torch.bincount(class_Q[is_right_Q], minlength=len(classes_C))
     counts = zip(classes_C.tolist(), correct_C.tolist(), total_C.tolist(), strict=True)
     classes = {label: wilson(correct, total) for label, correct, total in counts}
-    whole = replace(wilson(int(is_right_Q.sum()), len(labels_Q)), hits=packed_hits(is_right_Q.tolist()))
-    return Score(whole, settings, classes)
+    overall = replace(wilson(int(is_right_Q.sum()), len(labels_Q)), hits=packed_hits(is_right_Q.tolist()))
+    return Score(overall, settings, classes)
 
 
 def mean_share(shares: Sequence[Proportion]) -> Interval:
-    r"""Mean of independent shares, each counted alike however many trials it has; NaN of none.
+    r"""Mean of independent shares, each counted alike however many trials it has; NaN without shares.
 
     .. math:: \bar p - \tfrac1K \sqrt{\textstyle\sum_k (p_k - l_k)^2}, \quad
         \bar p + \tfrac1K \sqrt{\textstyle\sum_k (u_k - p_k)^2}
@@ -223,7 +223,7 @@ def mean_share(shares: Sequence[Proportion]) -> Interval:
 
 
 def t_interval(values: Sequence[float]) -> Interval:
-    """Mean of repetitions with Student's 95 % interval; without an interval where there is one value only.
+    """Mean of repetitions with Student's 95 % interval; without an interval if there is only one value.
 
     Source: student1908.
 

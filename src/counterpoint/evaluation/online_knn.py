@@ -27,7 +27,7 @@ class EpochKNN:
     """Accuracy of the weighted kNN-20 vote, training samples as bank, held-out ones as queries.
 
     Representations of the samples as they are (no augmentation, eval mode), cosine, temperature 0.1: the same protocol
-    as ``evaluation.protocol``, and the same figure where no part has more than 10,000 samples; of larger ones a
+    as ``evaluation.protocol``, and the same figure if no part has more than 10,000 samples; of larger ones a
     fixed random choice is taken, the same in every run.
 
     Every rank computes the figure on its copy of the weights, so that no rank waits for another and all agree; where
@@ -52,7 +52,7 @@ class EpochKNN:
 
     def __post_init__(self) -> None:
         num_bank, num_queries = len(self.bank), len(self.queries)
-        # Before training, not at the end of its first epoch.
+        # This is checked before training, not at the end of its first epoch.
         num_classes = len(self._labels[self.bank].unique())
         if num_bank < NEIGHBOURS or num_queries < MIN_QUERIES or num_classes < 2:
             raise UsageError(
@@ -72,7 +72,7 @@ class EpochKNN:
         return self._chosen(self.split.held_out)
 
     def __call__(self, epoch: int, is_last: bool, method: nn.Module) -> Mapping[str, float]:
-        """``knn20`` in an epoch that is measured, else nothing."""
+        """``knn20`` by its name in an epoch that is measured, else an empty mapping."""
         # The last epoch is measured in any case, so that a run's last figure is of its final weights.
         if epoch % self.every != 0 and not is_last:
             return {}
@@ -96,12 +96,12 @@ class EpochKNN:
         return torch.full((len(self.source),), -1) if labels is None else labels
 
     def _chosen(self, positions: Tensor) -> Tensor:
-        """Those with a label, and of too many a fixed random choice, in the source's order."""
-        known = positions[self._labels[positions] >= 0]
-        if len(known) <= MAX_SAMPLES:
-            return known
+        """Positions with a label, or a fixed random choice of them if they are too many, in the source's order."""
+        labelled = positions[self._labels[positions] >= 0]
+        if len(labelled) <= MAX_SAMPLES:
+            return labelled
         # SPLIT_SEED, not the run's: curves of several runs are measured on the same samples.
-        return known[random_order(SPLIT_SEED, VIEW_EPOCH, len(known))[:MAX_SAMPLES]].sort().values
+        return labelled[random_order(SPLIT_SEED, VIEW_EPOCH, len(labelled))[:MAX_SAMPLES]].sort().values
 
 
 def vote_accuracy(bank: tuple[Tensor, Tensor], queries: tuple[Tensor, Tensor]) -> float:
@@ -118,7 +118,7 @@ def vote_accuracy(bank: tuple[Tensor, Tensor], queries: tuple[Tensor, Tensor]) -
 @contextmanager
 def unchanged(method: nn.Module) -> Iterator[None]:
     """Give every part its mode back, and torch's generators their state, as an encoder in eval mode may draw."""
-    # Part by part, since not all need be in one mode: ``method.train()`` would set them all.
+    # Each part is set by itself, since they may differ in mode: ``method.train()`` would set them all alike.
     modes = {part: part.training for part in method.modules()}
     device = _device(method)
     with own_draws(devices=[device] if device.type == "cuda" else []):

@@ -31,19 +31,19 @@ from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING
 
 ALL = "all"  # metrics
-VOTES_AND_PROBES = ("k", "temperature", "inverse_penalty")  # what ``Labelled`` takes
+VOTES_AND_PROBES = ("k", "temperature", "inverse_penalty")  # settings that ``Labelled`` takes
 MIN_QUERIES = 10
 
 
 def _chosen_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
-    """Metrics in the order of the catalogue; of no names those that are not for request, of ``all`` every one."""
-    # Also with a hyphen for a blank.
-    asked = {name.replace("-", " ") if name not in CATALOGUE else name for name in names}
-    for name in sorted(asked - CATALOGUE.keys() - {ALL}):
+    """The named metrics in the catalogue's order; without names those not for request, for ``all`` every one."""
+    # Names may have hyphens for blanks.
+    metric_names = {name.replace("-", " ") if name not in CATALOGUE else name for name in names}
+    for name in sorted(metric_names - CATALOGUE.keys() - {ALL}):
         raise UsageError(gone(f"metric {name}")) if gone(f"metric {name}") else unknown_name("metric", name, CATALOGUE)
-    if not asked:
+    if not metric_names:
         return tuple(metric for metric in CATALOGUE.values() if not metric.on_request)
-    return tuple(metric for metric in CATALOGUE.values() if asked & {metric.name, ALL})
+    return tuple(metric for metric in CATALOGUE.values() if metric_names & {metric.name, ALL})
 
 
 @usual_modes()
@@ -89,71 +89,71 @@ def evaluate(
         DataError: no labels, too few of them, or queries of other shapes or classes than the bank's.
         UsageError: k or temperature out of range, or a setting or metric that is not known.
     """
-    asked = build(EvaluationSettings, settings, "evaluate")
-    _chosen_metrics(asked.metrics)  # before any data are read
+    evaluation_settings = build(EvaluationSettings, settings, "evaluate")
+    _chosen_metrics(evaluation_settings.metrics)  # before any data are read
     try:
-        check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
+        check_positive(evaluation_settings.temperature, "temperature", hint="0.07 to 0.1 is usual")
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
     reporter = Reporter(quiet=quiet)
-    subject = open_subject(run, Samples(data, labels, test_data, test_labels), asked, reporter)
-    return evaluate_opened(subject, asked, reporter)
+    subject = open_subject(run, Samples(data, labels, test_data, test_labels), evaluation_settings, reporter)
+    return evaluate_opened(subject, evaluation_settings, reporter)
 
 
-def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Evaluation:
-    """Evaluate what is open with its samples; see ``evaluate``."""
-    chosen, takes_all = _chosen_metrics(asked.metrics), ALL in asked.metrics
-    if subject.encoder.classifier is None and CLASSIFIER in asked.metrics and not takes_all:
+def evaluate_opened(subject: Subject, settings: EvaluationSettings, reporter: Reporter) -> Evaluation:
+    """Evaluate a subject that is open with its samples; see ``evaluate``."""
+    chosen, takes_all, layers = _chosen_metrics(settings.metrics), ALL in settings.metrics, settings.layers
+    if subject.encoder.classifier is None and CLASSIFIER in settings.metrics and not takes_all:
         raise UsageError(f"{subject.name} has no classifier; only learning from labels leaves one")
-    if asked.metrics == (CLASSIFIER,) and asked.layers and EMBEDDING not in asked.layers:
-        raise UsageError(f"{CLASSIFIER} is a row of the embedding; layers must name it, got {', '.join(asked.layers)}")
+    if settings.metrics == (CLASSIFIER,) and layers and EMBEDDING not in layers:
+        raise UsageError(f"{CLASSIFIER} is a row of the embedding; layers must name it, got {', '.join(layers)}")
     bank, queries = _labelled_positions(subject)
-    if not 1 <= asked.k <= len(bank):
-        raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
+    if not 1 <= settings.k <= len(bank):
+        raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {settings.k}")
     if altered := altered_pictures(subject):
         reporter.say(f"{altered.sentence}: every figure is of input that the encoder was never trained on")
-    ood = open_ood(subject, asked, reporter)
+    ood = open_ood(subject, settings, reporter)
     for metric in chosen:
-        if metric.needs and not asked.corruptions:
+        if metric.needs and not settings.corruptions:
             if not takes_all:
                 raise UsageError(f"{metric.name} needs --corruptions")
             reporter.say(f"{metric.name} is left out: it needs --corruptions")
-    # That of corruptions is measured with them, whether it is named or not.
-    measurable = tuple(each for each in chosen if not each.needs)
+    # The metric of corruptions is measured with them, whether it is named or not.
+    measurable = tuple(metric for metric in chosen if not metric.needs)
     split = described_split(subject, bank, queries)
     if split.num_unlabelled:
         reporter.say(f"{split.num_unlabelled:,} samples without a label take no part")
     if missing := split.absent_classes:
         are = "classes of the bank have" if len(missing) > 1 else "class of the bank has"
         reporter.say(f"{len(missing)} {are} no query: {', '.join(missing[:10])}")
-    gathered = gather(subject, asked, reporter)
-    known = {each.name: _labelled(each, subject, bank, queries, asked) for each in gathered.sets}
-    rows = _figures(gathered, known, measurable, reporter, takes_all=takes_all)
-    clean = Clean(subject, gathered.sets, known, queries, measurable)
-    rows += tuple(in_conditions(clean, ood, asked, reporter))
+    gathered = gather(subject, settings, reporter)
+    labelled = {features.name: _labelled(features, subject, bank, queries, settings) for features in gathered.sets}
+    rows = _figures(gathered, labelled, measurable, reporter, takes_all=takes_all)
+    clean = Clean(subject, gathered.sets, labelled, queries, measurable)
+    rows += tuple(in_conditions(clean, ood, settings, reporter))
     split = split.model_copy(update={"num_shared": gathered.num_shared(bank, queries)})
     if split.num_shared:
         shared = f"{split.num_shared:,} of {len(queries):,} queries are in the bank, too"
         reporter.say(f"{shared}: they favour every figure")
     facts: dict[str, Any] = {} if subject.facts is None else {"encoder": dict(subject.facts)}
     record = EvaluationRecord(**facts, split=split, rows=rows)
-    path = write_evaluation(record, subject, asked, reporter)
+    path = write_evaluation(record, subject, settings, reporter)
     return Evaluation(record, path, subject.name)
 
 
 def _figures(
     gathered: FeatureSets,
-    known: Mapping[str, Labelled],
+    labelled: Mapping[str, Labelled],
     metrics: Sequence[Metric],
     reporter: Reporter,
     *,
     takes_all: bool,
 ) -> tuple[EvaluationRow, ...]:
-    """Every metric on every set of features, side by side; each figure is shown as soon as it is known."""
+    """Measure every metric on every set of features, side by side; each figure is shown as soon as it is known."""
     tasks = [
         (features, metric)
         for features, metric in itertools.product(gathered.sets, metrics)
-        # Few features have a classifier that was trained with them.
+        # Few sets of features have a classifier that was trained with them.
         if metric.name != CLASSIFIER or features.predicted is not None
     ]
     lacking: dict[str, str] = {}
@@ -162,7 +162,7 @@ def _figures(
         def figure(place: int) -> EvaluationRow | None:
             features, metric = tasks[place]
             try:
-                own = known[features.name]
+                own = labelled[features.name]
                 score = metric.measure(own if metric.in_parts else own.in_memory())
                 score = replace(score, settings={**score.settings, **features.about})
                 row = row_of(features.name, metric.name, score, own.class_names)
@@ -187,7 +187,7 @@ def _figures(
 
 
 def _labelled(
-    features: FeatureSet, subject: Subject, bank: Tensor, queries: Tensor, asked: EvaluationSettings
+    features: FeatureSet, subject: Subject, bank: Tensor, queries: Tensor, settings: EvaluationSettings
 ) -> Labelled:
     source, labels = subject.source, subject.source.labels
     assert labels is not None
@@ -199,7 +199,7 @@ def _labelled(
         labels[bank],
         queries_QD,
         labels[queries],
-        **asked.model_dump(include=set(VOTES_AND_PROBES)),
+        **settings.model_dump(include=set(VOTES_AND_PROBES)),
         predicted_Q=None if features.predicted is None else features.predicted[queries],
         class_names=source.class_names,
     )

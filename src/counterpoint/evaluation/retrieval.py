@@ -21,7 +21,7 @@ RETRIEVED = 10
 def retrieved_hits(
     queries_QD: Tensor, labels_Q: Tensor, bank_ND: Tensor, labels_N: Tensor, *, k: int = RETRIEVED
 ) -> Tensor:
-    """Whether each of the k samples nearest to a query has its class, nearest first; float64 (q, k).
+    """Mark the hits among the k samples nearest to a query, nearest first: 1 if of its class, else 0; float64 (q, k).
 
     Their mean over the ranks is precision@k, which ncl2024 calls mAP@k. Differs from ncl2024's code, which measures
     squared distances between the kept dimensions of rows that had unit length before; the paper's text (appendix G.4)
@@ -51,12 +51,12 @@ def average_precision(hits_QK: Tensor, num_relevant_Q: Tensor) -> Tensor:
 
     .. math:: \mathrm{AP@}k = \frac{1}{\min(k, R)} \sum_{r=1}^{k} h_r \, \frac{h_1 + \dots + h_r}{r}
 
-    h_r is 1 where the sample of rank r is relevant, else 0, and R samples of the bank are: 1 where all hits that are
+    h_r is 1 if the sample of rank r is relevant, else 0, and R samples of the bank are: AP is 1 if all hits that are
     possible come first, as in pytorch-geometric. Differs from torchmetrics, which divides by the hits among the k, so
     that one hit at rank 1 is perfect.
 
     Args:
-        hits_QK: of ``retrieved_hits``.
+        hits_QK: result of ``retrieved_hits``.
         num_relevant_Q: R of each query.
 
     Returns:
@@ -95,22 +95,23 @@ def mean_over_queries(value_Q: Tensor) -> Interval:
     return Interval(mean, mean - spread, mean + spread)
 
 
-def _score(known: Labelled, of_hits: Callable[[Tensor], Tensor], definition: str) -> Score:
-    if len(known.bank_ND) < RETRIEVED:
+def _retrieval_score(labelled: Labelled, of_hits: Callable[[Tensor], Tensor], definition: str) -> Score:
+    if len(labelled.bank_ND) < RETRIEVED:
         raise DataError(
-            f"{RETRIEVED} samples are to be retrieved, but the bank has only {len(known.bank_ND)} with a label; hold "
-            "fewer out, or leave the metric out"
+            f"{RETRIEVED} samples are to be retrieved, but the bank has only {len(labelled.bank_ND)} with a label; "
+            "hold fewer out, or leave the metric out"
         )
-    hits_QK = retrieved_hits(known.queries_QD, known.labels_Q, known.bank_ND, known.labels_N)
+    hits_QK = retrieved_hits(labelled.queries_QD, labelled.labels_Q, labelled.bank_ND, labelled.labels_N)
     mean = mean_over_queries(of_hits(hits_QK))
     low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (mean.low, mean.high))
     settings = {"definition": definition, "k": RETRIEVED, "similarity": "cosine"}
     return Score(Interval(mean.value, low, high), settings)
 
 
-def _map_score(known: Labelled) -> Score:
-    relevant_C = torch.bincount(known.labels_N, minlength=int(known.labels_Q.max()) + 1)
-    return _score(known, lambda hits: average_precision(hits, relevant_C[known.labels_Q.long()]), "pytorch-geometric")
+def _map_score(labelled: Labelled) -> Score:
+    labels_Q = labelled.labels_Q.long()
+    relevant_C = torch.bincount(labelled.labels_N, minlength=int(labels_Q.max()) + 1)
+    return _retrieval_score(labelled, lambda hits: average_precision(hits, relevant_C[labels_Q]), "pytorch-geometric")
 
 
 METRICS = (
@@ -138,7 +139,7 @@ METRICS = (
         definition="Mean share of the query's class among its 10 nearest labelled samples. ncl2024 calls it mAP@10.",
         chance="the mean share of the query's class in the bank",
         source="ncl2024",
-        measure=lambda known: _score(known, lambda hits_QK: hits_QK.mean(dim=1), "ncl2024"),
+        measure=lambda labelled: _retrieval_score(labelled, lambda hits_QK: hits_QK.mean(dim=1), "ncl2024"),
         low=0.0,
         high=1.0,
         interval="95 % normal interval over the queries",

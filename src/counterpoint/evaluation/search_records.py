@@ -1,4 +1,4 @@
-"""What a search answers: queries with their hits, each with its reason; printed, and written as JSON."""
+"""Answers of a search: queries with their hits, each with its reason, as text and as JSON."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ SIDES = "rrllrrl"
 
 @dataclass(frozen=True)
 class SharedConcept:
-    """A dimension that both of a pair activate.
+    """A dimension that both samples of a pair activate.
 
     Attributes:
         dim: its number.
-        share: of the similarity: its product over the sum of all.
+        share: its share of the similarity: its product over the sum of all.
     """
 
     dim: int
@@ -40,7 +40,7 @@ class Hit:
         label: its class, or None.
         similarity: cosine with the query.
         random_below: share of random pairs of the collection that are less similar.
-        concepts: what both share, the most first; empty where dimensions have no meaning.
+        concepts: what both share, the most first; empty if dimensions have no meaning.
     """
 
     row: int
@@ -51,7 +51,7 @@ class Hit:
     concepts: tuple[SharedConcept, ...] = ()
 
     def cells(self, rank: int) -> list[str]:
-        """As a row of the printed table."""
+        """Cells of the hit's row in the printed table."""
         why = ", ".join(map(str, self.concepts)) or "-"
         # A share that is not 1 never reads 100 %.
         below = "100%" if self.random_below >= 1 else f"{100 * self.random_below:.1f}%"
@@ -67,7 +67,7 @@ class Asked:
         name: of the query.
         row: its place in the collection, which is then no hit; None for a sample from elsewhere.
         label: its class, or None.
-        hits: what was found.
+        hits: the samples that were found.
     """
 
     name: str
@@ -78,21 +78,20 @@ class Asked:
     @property
     def title(self) -> str:
         """Name, row and class."""
-        known = [f"row {self.row}" if self.row is not None else "", self.label or ""]
-        told = ", ".join(filter(None, known))
-        return f"{self.name} ({told})" if told else self.name
+        details = ", ".join(filter(None, [f"row {self.row}" if self.row is not None else "", self.label or ""]))
+        return f"{self.name} ({details})" if details else self.name
 
 
 @dataclass(frozen=True)
 class SearchResult(Printed):
-    """What any search of a collection gives.
+    """Result of any search of a collection.
 
     Attributes:
         run: name of the run.
-        facts: what was searched and how, by name.
+        facts: the collection, the layer and the method of the search, by name.
         reading: how to read the result, in sentences.
-        pictures: small pictures (h, w) or (h, w, 3) by ``row-<number>`` and ``query-<number>``, where they were asked
-            for.
+        pictures: small pictures (h, w) or (h, w, 3) by ``row-<number>`` and ``query-<number>``, if they were
+            requested.
     """
 
     run: str
@@ -109,14 +108,14 @@ class SearchResult(Printed):
 
 @dataclass(frozen=True)
 class SearchAnswer(SearchResult):
-    """Hits of all queries, in the order in which they were asked. Printed as tables of at most 100 columns."""
+    """Hits of all queries, in the order of the queries. Printed as tables of at most 100 columns."""
 
     queries: tuple[Asked, ...]
 
     def __str__(self) -> str:
         lines = _wrapped([f"{self.run}: {', '.join(self.facts.values())}"])
-        for asked in self.queries:
-            lines += ["", f"query {_cut(shown(asked.title), WIDTH - 6)}", *_table(asked.hits)]
+        for query in self.queries:
+            lines += ["", f"query {_cut(shown(query.title), WIDTH - 6)}", *_table(query.hits)]
         return "\n".join([*lines, "", *_wrapped(self.reading)])
 
 
@@ -129,7 +128,7 @@ class CopyGroup:
         names: of the samples.
         labels: classes, or None.
         least_similarity: the smallest cosine of a pair that put them together.
-        by: ``pixels`` (their pictures are nearly equal), or ``embedding``.
+        by: how they were compared: ``pixels`` (their pictures are nearly equal), or ``embedding``.
         crosses_split: whether some were trained on and others held out.
     """
 
@@ -173,5 +172,5 @@ def _wrapped(sentences: Sequence[str]) -> list[str]:
 
 
 def _cut(text: str, width: int) -> str:
-    """The end of a long name, which tells files apart."""
+    """Shorten a long name to its end, which distinguishes files."""
     return text if len(text) <= width else "…" + text[1 - width :]

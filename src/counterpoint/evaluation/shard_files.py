@@ -1,8 +1,8 @@
 """A table as a folder of shards, which any number of processes fill, and which is read as one table.
 
-FOLDER/plan.json               what the table is of, and which rows each shard has; nothing in it depends on processes
-FOLDER/shard-000012.parquet    rows 12 n to 13 n - 1: row, name, label, vector; or what else the plan is of
-FOLDER/shard-000012.json       its length and hash, and again what it is of: written last, so that it means "done"
+FOLDER/plan.json               encoder, data and layer of the table, rows of each shard; none depends on processes
+FOLDER/shard-000012.parquet    rows 12 n to 13 n - 1: row, name, label, vector; or the other columns of the plan
+FOLDER/shard-000012.json       its length and hash, and again the plan: written last, so that it means "done"
 FOLDER/manifest.json           the plan and all shards: written once all are there
 
 Files of one plan have the same bytes, independent of the process that writes them. Loads without torch.
@@ -27,7 +27,7 @@ MANIFEST = "manifest.json"
 
 
 class TablePlan(Record):
-    """What a table of shards is of.
+    """The plan of a table in shards: its rows, and all that they are computed from.
 
     Attributes:
         num_rows: of the table.
@@ -50,7 +50,7 @@ class TablePlan(Record):
 
     @property
     def num_shards(self) -> int:
-        """How many shards there are."""
+        """Number of shards."""
         return -(-self.num_rows // self.shard_rows)
 
     def rows(self, number: int) -> slice:
@@ -59,7 +59,7 @@ class TablePlan(Record):
 
 
 class ShardRecord(Record):
-    """A finished shard: its first row, how many, how wide, the file's length, its SHA-256, and what it is of."""
+    """A finished shard: its first row, how many, how wide, the file's length, its SHA-256, and its table's plan."""
 
     number: int
     first: int
@@ -91,11 +91,11 @@ class ShardFolder:
     plan: TablePlan
 
     def file(self, number: int) -> Path:
-        """Of a shard."""
+        """Path of a shard."""
         return self.path / f"shard-{number:06d}.parquet"
 
     def record(self, number: int) -> ShardRecord | None:
-        """The record of a finished shard; None where it is not finished or its record is damaged.
+        """The record of a finished shard; None if it is not finished or its record is damaged.
 
         Raises:
             RunError: it is of another table.
@@ -112,7 +112,7 @@ class ShardFolder:
         return record
 
     def complaint(self, number: int) -> str:
-        """What is wrong with a shard: it is missing or damaged; empty where its content has its hash.
+        """Say if a shard is missing or damaged; the text is empty if the content has the hash of its record.
 
         Raises:
             RunError: it is of another table.
@@ -128,7 +128,7 @@ class ShardFolder:
         return "" if seal == Seal(record.size, record.content) else f"{path} is damaged: its hash has changed"
 
     def unfinished(self, numbers: Iterable[int], say: Callable[[str], object]) -> list[int]:
-        """The shards that are missing or have not the hash they had; those that are damaged are named."""
+        """Numbers of the shards that are missing or no longer have their hash; ``say`` names those that are damaged."""
         complaints = {number: complaint for number in numbers if (complaint := self.complaint(number))}
         for number, complaint in complaints.items():
             if self.file(number).with_suffix(".json").exists():
@@ -219,7 +219,7 @@ def open_shards(path: Path) -> ShardFolder:
     """Open a folder of shards for reading.
 
     Raises:
-        RunError: it is none, or damaged.
+        RunError: the folder has no plan, or a damaged one.
     """
     values = read_sealed(path / SHARD_PLAN, must_be_sealed=True)
     if values.get("format") != FORMAT:
@@ -228,7 +228,7 @@ def open_shards(path: Path) -> ShardFolder:
 
 
 def make_shards(path: Path, plan: TablePlan) -> ShardFolder:
-    """A folder for the shards of a plan: a new or empty one, or one that has some of them already.
+    """Make a folder for the shards of a plan: a new or empty one, or one that has some of them already.
 
     Raises:
         RunError: it holds something else or another table; or it cannot be made.
@@ -248,16 +248,16 @@ def make_shards(path: Path, plan: TablePlan) -> ShardFolder:
     return folder
 
 
-def check_same(found: TablePlan, asked: TablePlan, path: Path) -> None:
+def check_same(stored: TablePlan, wanted: TablePlan, path: Path) -> None:
     """Require two plans to be of one table.
 
     Raises:
-        RunError: naming the file and the first thing that differs.
+        RunError: they differ; the file and the first difference are named.
     """
-    there, here = found.model_dump(), asked.model_dump()
-    for name in there:
-        if there[name] != here[name]:
+    wanted_values = wanted.model_dump()
+    for name, value in stored.model_dump().items():
+        if value != wanted_values[name]:
             raise RunError(
-                f"{path} is of another table: {name} {there[name]}, this is {here[name]}; choose another "
+                f"{path} is of another table: {name} {value}, this is {wanted_values[name]}; choose another "
                 f"folder, or remove {path.parent} to start again"
             )

@@ -69,12 +69,12 @@ def over_seeds(first: Sequence[float], second: Sequence[float], *, is_paired: bo
 
     Args:
         first: the figure of each seed of the first method.
-        second: of the second one.
+        second: the figure of each seed of the second one.
         is_paired: both have the same seeds in the same order; then seeds are compared one by one (student1908), else
             by Welch's test, which takes no deviations to be equal (welch1947).
 
     Returns:
-        The difference; None without two seeds on each side, or where seeds do not scatter, so that nothing can be said.
+        The difference; None without two seeds on each side, or if seeds do not scatter, so that nothing can be said.
 
     Raises:
         ValueError: paired, and not as many on both sides.
@@ -89,18 +89,18 @@ def over_seeds(first: Sequence[float], second: Sequence[float], *, is_paired: bo
 
 
 def seeds_needed(first: Sequence[float], second: Sequence[float], *, is_paired: bool) -> int | None:
-    """How many seeds a side would tell a difference of the size found, with probability ``POWER`` at level ``LEVEL``.
+    """Number of seeds a side to detect a difference of the size found, with probability ``POWER`` at level ``LEVEL``.
 
     Power is that of the two-sided t test (noncentral t, cohen1988), as if difference and deviations were those found;
     few seeds give a rough idea of them.
 
     Args:
         first: the figure of each seed of the first method.
-        second: of the second one.
+        second: the figure of each seed of the second one.
         is_paired: as in ``over_seeds``.
 
     Returns:
-        At least 2; None where more than ``MAX_SEEDS`` would be needed, or where seeds do not scatter.
+        At least 2; None if more than ``MAX_SEEDS`` would be needed, or if seeds do not scatter.
     """
     error, _ = _standard_error(first, second, is_paired=is_paired)
     value = abs(float(np.mean(first) - np.mean(second)))
@@ -131,7 +131,7 @@ def power(effect: float, num_seeds: int, *, is_paired: bool, level: float = LEVE
 
 
 def _standard_error(first: Sequence[float], second: Sequence[float], *, is_paired: bool) -> tuple[float, float]:
-    """Standard error of the difference of means, and its degrees of freedom; 0 where nothing can be said."""
+    """Standard error of the difference of means, and its degrees of freedom; 0 if nothing can be said."""
     if is_paired and len(first) != len(second):
         raise ValueError(f"paired seeds must have the same number on both sides, got {len(first)} and {len(second)}")
     sides = [np.subtract(first, second)] if is_paired else [np.asarray(first), np.asarray(second)]

@@ -1,4 +1,4 @@
-"""What is judged: an encoder, or features from anywhere, beside the samples it is judged on."""
+"""The subject of an evaluation: an encoder, or features from anywhere, with the samples it is judged on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ DEFAULT_HOLDOUT = 0.2  # of the samples, if the data have no held-out part
 
 @dataclass(frozen=True)
 class Subject:
-    """An encoder beside the samples it is judged on.
+    """An encoder, or features, with the samples it is judged on.
 
     Attributes:
         name: shown in tables and messages.
@@ -44,12 +44,12 @@ class Subject:
         folder: of the run; None for an encoder from elsewhere.
         settings: every setting of the run; None for an encoder from elsewhere.
         is_own_data: whether these are the samples the run was trained on.
-        is_own_record: whether what is found belongs into the run's own record: its own samples by its own labels, or
+        is_own_record: whether the results belong into the run's own record: its own samples by its own labels, or
             by labels given later to a run that had none.
         own_views: the user's own views, if the run was trained with them and they are at hand.
         own_loss: the user's own loss, if the run was trained with it and it is at hand.
-        initial: what training began with, to be measured beside what it became.
-        opens: how its encoder takes samples of other data.
+        initial: the encoder that training began with, to be measured beside the trained one.
+        opens: settings by which its encoder takes samples of other data.
         facts: for the record of an encoder from elsewhere: its weights and how its input is prepared.
     """
 
@@ -70,7 +70,7 @@ class Subject:
 
     @property
     def is_features(self) -> bool:
-        """Whether the samples are features already."""
+        """True if the samples are features already."""
         return self.encoder.card.architecture == FEATURES
 
     @property
@@ -80,13 +80,13 @@ class Subject:
 
     @property
     def has_views(self) -> bool:
-        """Whether the views are at hand: those that the run was trained with, or the usual ones of such samples."""
+        """True if the views are at hand: those that the run was trained with, or the usual ones of such samples."""
         if self.settings is None:
             return not self.is_features
         return self.own_views is not None or self.settings.views.preset != CUSTOM
 
     def views(self) -> ViewDrawer:
-        """Draws the views that the run was trained with; for an encoder from elsewhere those of the usual preset.
+        """The drawer of the views that the run was trained with; for an encoder from elsewhere, of the usual preset.
 
         Raises:
             UsageError: they were views of the user's own and are not at hand.
@@ -99,7 +99,7 @@ class Subject:
 
 
 def view_drawer(settings: TrainSettings, card: EncoderCard, own: OwnViews | None = None) -> ViewDrawer:
-    """The views of a run, which may be the user's own."""
+    """The drawer of a run's views, which may be the user's own."""
     return _drawer(plan_views(settings.views) if own is None else own, card, settings.seed)
 
 
@@ -126,10 +126,10 @@ def open_queries(
     part: Mapping[str, Any],
     reporter: Reporter,
 ) -> Source:
-    """Open the queries.
+    """Open a source of queries.
 
     Args:
-        opens: how the encoder takes samples that are not its own.
+        opens: settings by which the encoder takes samples that are not its own.
         data: anything ``train`` takes; of a named set, its part for tests.
         labels: one per sample for arrays; for named data a path, ``auto`` or ``none``.
         part: the settings ``split``, ``classes`` and ``root`` of ``source``; ``split`` is the bank's.
@@ -141,17 +141,17 @@ def open_queries(
     return open_samples(data, {**opens.model_dump(), **chosen}, labels, reporter)
 
 
-def open_samples(data: Any, asked: Mapping[str, Any], labels: Any, reporter: Reporter) -> Source:
+def open_samples(data: Any, settings: Mapping[str, Any], labels: Any, reporter: Reporter) -> Source:
     """Open samples by the settings of ``source``, with labels of each or a file of them; what was left out is named."""
     if isinstance(labels, str | Path):
-        asked, labels = {**asked, "labels": str(labels)}, None
-    source = open_source(data, build(SourceSettings, asked, "source"), labels=labels, progress=reporter.bar)
+        settings, labels = {**settings, "labels": str(labels)}, None
+    source = open_source(data, build(SourceSettings, settings, "source"), labels=labels, progress=reporter.bar)
     name_skipped(source, reporter)
     return source
 
 
 def beside(subject: Subject, queries: Source) -> Subject:
-    """Ask about the samples of another source: all labelled samples of the subject's source are the bank.
+    """Take the samples of another source as queries: all labelled samples of the subject's source are the bank.
 
     Args:
         subject: with the bank.
@@ -162,7 +162,7 @@ def beside(subject: Subject, queries: Source) -> Subject:
     """
     source, num_bank = joined(subject.source, queries), len(subject.source)
     thins = subject.settings is not None and is_thinned(subject.settings.source)
-    # What long-tailed training left out is left out here, too; what was held out of training for queries is not.
+    # Samples that long-tailed training left out are left out here, too; those held out of training are not.
     bank = subject.split.train if subject.is_own_data and thins else torch.arange(num_bank)
     split = Split(bank, num_bank + torch.arange(len(queries)))
     sources = (subject.source, queries)

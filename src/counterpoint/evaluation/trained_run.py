@@ -33,10 +33,10 @@ AUTO = "auto"
 
 
 def read_resolved(folder: RunFolder) -> TrainSettings:
-    """Settings of a run with every ``auto`` filled in.
+    """Read the settings of a run, with every ``auto`` filled in.
 
     Raises:
-        UsageError: the file is missing, unreadable, or holds what is not a setting.
+        UsageError: the file is missing, unreadable, or holds something that is not a setting.
         RunError: it was changed after it was written, or is of another run.
     """
     values = read_yaml_mapping(folder.resolved)
@@ -51,7 +51,7 @@ def read_resolved(folder: RunFolder) -> TrainSettings:
 
 
 def recorded_values(folder: RunFolder) -> dict[str, Any]:
-    """What ``resolved.yaml`` holds, as plain values; nothing where it is missing or damaged.
+    """Plain values of ``resolved.yaml``; none if it is missing or damaged.
 
     Raises:
         RunError: the disk refuses to read it, so that its content is unknown.
@@ -67,11 +67,11 @@ def recorded_values(folder: RunFolder) -> dict[str, Any]:
 
 
 def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
-    """Settings from what a run recorded of them.
+    """Build settings from the values that a run recorded.
 
     Args:
         values: as they were recorded.
-        origin: where that is.
+        origin: the file that has them.
 
     Raises:
         UsageError: a value is not a setting, or one is missing that every run has.
@@ -79,14 +79,14 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
     # resolved.yaml also holds the reason for each setting.
     values.pop("reasons", None)
     settings = build(TrainSettings, _with_later_settings(values), origin)
-    for name in ("epochs", "batch_size", "source.holdout", "optim.learning_rate"):  # which never stay auto
+    for name in ("epochs", "batch_size", "source.holdout", "optim.learning_rate"):  # these never stay auto
         if attrgetter(name)(settings) == "auto":
             raise UsageError(f"{origin} is damaged: it does not say what {name} is")
     return settings
 
 
 def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a run; settings that 0.1.0 did not record get its behaviour."""
+    """Adapt the settings of a run of an earlier version; those that 0.1.0 did not record get its behaviour."""
     values.pop("pretrained_weights", None)  # which 0.2.0 had
     source = values.get("source")
     if isinstance(source, dict) and source.get("altered") == "skip":  # which 0.2.0 had
@@ -98,7 +98,7 @@ def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
         for name in ("backend", "average", "sync_norm"):  # removed: no weight of a run that is there depends on them
             engine.pop(name, None)
         num_parts, size = engine.pop("accumulate", 1), values.get("batch_size")
-        if isinstance(num_parts, int) and isinstance(size, int):  # what the loss saw was one of so many parts
+        if isinstance(num_parts, int) and isinstance(size, int):  # the loss saw one of so many parts of a batch
             values["batch_size"] = size // max(num_parts, 1)
     if isinstance(values.get("optim"), dict):
         values["optim"].pop("layer_decay", None)
@@ -122,66 +122,66 @@ def open_trained(
         data: other samples to look at (anything ``train`` takes); None takes the run's own. Samples are known by their
             content: the array that the run was trained on is its own data, wherever it comes from.
         labels: one per sample for arrays; for named data a path, ``auto`` or ``none``.
-        part: what of the data is taken: the settings ``split``, ``classes`` and ``root`` of ``source``.
+        part: the part of the data that is taken: the settings ``split``, ``classes`` and ``root`` of ``source``.
         reporter: shows progress while a folder is read.
 
     Raises:
-        RunError: not a run, or nothing was trained yet.
+        RunError: the folder is no run, or nothing was trained yet.
         UsageError: the data were an array that is not at hand.
     """
-    known = as_run(run)
-    settings, status = read_resolved(known.folder), known.folder.read_status()
-    trained = load_encoder(known.folder, known.encoder)
+    run = as_run(run)
+    settings, status = read_resolved(run.folder), run.folder.read_status()
+    encoder = load_encoder(run.folder, run.encoder)
     if "image_size" in part:
-        raise UsageError(f"source.image_size goes with an encoder from elsewhere; that of {known.path} has its size")
-    is_array, is_asked = settings.data == ARRAY, data is not None or labels is not None or bool(part)
+        raise UsageError(f"source.image_size goes with an encoder from elsewhere; that of {run.path} has its size")
+    is_array, is_specified = settings.data == ARRAY, data is not None or labels is not None or bool(part)
     is_own_data = data is None or (isinstance(data, str | Path) and str(data) == settings.data)
     if data is None:
         # An array is not in the run folder; the record of a training in this process may still have it.
-        data = known.data if is_array else settings.data
-        labels = known.labels if is_array and labels is None else labels
+        data = run.data if is_array else settings.data
+        labels = run.labels if is_array and labels is None else labels
     if data is None:
-        raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
-    columns = AUTO if trained.card.table is None else str(known.path)
-    asked = source_settings(settings, trained.card.in_shape, part=part, is_own_data=is_own_data, columns=columns)
+        raise UsageError(f"{run.path} was trained on an array in memory; pass it as data=")
+    columns = AUTO if encoder.card.table is None else str(run.path)
+    opens = source_settings(settings, encoder.card.in_shape, part=part, is_own_data=is_own_data, columns=columns)
     is_own_data &= not part  # unless the content turns out to be that of the run
-    source = open_samples(data, asked.model_dump(), labels, reporter)
-    began = status.data_fingerprint or source.fingerprint
-    if source.fingerprint != began and not is_own_data and not part and not isinstance(data, str | Path):
-        own = _own_array(data, known.labels, began)
-        # Labels that were given count, even where the samples turn out to be the run's own.
+    source = open_samples(data, opens.model_dump(), labels, reporter)
+    run_fingerprint = status.data_fingerprint or source.fingerprint
+    if source.fingerprint != run_fingerprint and not is_own_data and not part and not isinstance(data, str | Path):
+        own = _own_array(data, run.labels, run_fingerprint)
+        # Labels that were given count, even if the samples turn out to be the run's own.
         is_own_data, source = own is not None, own if own is not None and labels is None else source
-    is_own_data |= source.fingerprint == began
+    is_own_data |= source.fingerprint == run_fingerprint
     # The same function as before training: the same samples and labels give the same split.
     split = split_source(len(source), source.labels, float(settings.source.holdout) or DEFAULT_HOLDOUT)
-    if is_own_data:  # what long-tailed training left out is left out of the bank, too
+    if is_own_data:  # samples that long-tailed training left out are left out of the bank, too
         split = Split(thin(split.train, source.labels, settings.source, source.class_names), split.held_out)
-    # Then labels that are given later contradict nothing, and what they show belongs into the record.
+    # Then labels that are given later contradict nothing, and results with them belong into the record.
     had_no_labels = status.class_counts == ()
-    is_as_it_was = source.fingerprint == began or had_no_labels or not (is_array or is_asked)
-    own_views = None if known.views is None else as_views(known.views)
+    is_as_it_was = source.fingerprint == run_fingerprint or had_no_labels or not (is_array or is_specified)
+    own_views = None if run.views is None else as_views(run.views)
     return Subject(
-        name=known.path.name,
-        encoder=trained,
+        name=run.path.name,
+        encoder=encoder,
         source=source,
         split=split,
         sources=(source,),
-        folder=known.folder,
+        folder=run.folder,
         settings=settings,
         is_own_data=is_own_data,
         is_own_record=is_own_data and is_as_it_was,
         own_views=own_views,
-        own_loss=None if known.loss is None else as_loss(known.loss),
-        opens=source_settings(settings, trained.card.in_shape, columns=columns),
+        own_loss=None if run.loss is None else as_loss(run.loss),
+        opens=source_settings(settings, encoder.card.in_shape, columns=columns),
     )
 
 
-def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
-    """The run's own samples, with the labels that it had, where an array's content is theirs."""
+def _own_array(data: Any, own_labels: Any, run_fingerprint: str) -> Source | None:
+    """The run's own samples with the labels that it had, if an array has their content; None if not."""
     # The fingerprint covers the labels, and these may have been given or not.
     for labels in [None] if own_labels is None or len(own_labels) != len(data) else [None, own_labels]:
         source = open_source(data, SourceSettings(), labels=labels, progress=Reporter(quiet=True).bar)
-        if source.fingerprint == began:
+        if source.fingerprint == run_fingerprint:
             return source
     return None
 
@@ -194,46 +194,45 @@ def source_settings(
     is_own_data: bool = False,
     columns: str = AUTO,
 ) -> SourceSettings:
-    """How a run's encoder takes samples: at its size, with their own labels; of a table ``columns`` names the run."""
-    asked = settings.source.model_dump()
-    asked["image_size"] = source_side(in_shape)
+    """Settings by which a run's encoder takes samples: its size, their labels, and for a table the run's columns."""
+    values = settings.source.model_dump()
+    values["image_size"] = source_side(in_shape)
     if not is_own_data and settings.source.labels != "none":
-        asked["labels"] = "auto"  # a file of labels belongs to the run's own samples
+        values["labels"] = "auto"  # a file of labels belongs to the run's own samples
     if not is_own_data:  # as do its part of a data set and its columns
-        asked |= {"split": "auto", "image_column": "auto", "classes": ALL}
+        values |= {"split": "auto", "image_column": "auto", "classes": ALL}
     if not is_own_data and columns == AUTO:
-        asked["label_column"] = "auto"
+        values["label_column"] = "auto"
     if columns != AUTO:  # the run's own columns say what is left out
-        asked |= {"columns": columns, "drop_columns": NO_FILE}
+        values |= {"columns": columns, "drop_columns": NO_FILE}
     if not is_own_data or "split" in part:  # its list names samples of the part that was trained on
-        asked["exclude"] = NO_FILE
-    return build(SourceSettings, {**asked, **part}, "source")
+        values["exclude"] = NO_FILE
+    return build(SourceSettings, {**values, **part}, "source")
 
 
-def steps_asked(folder: RunFolder, asked: str) -> Sequence[int]:
-    """The steps of the checkpoints that are meant, ascending.
+def steps_asked(folder: RunFolder, checkpoint: str) -> Sequence[int]:
+    """Steps of the requested checkpoints, ascending.
 
     Args:
         folder: of the run.
-        asked: a step, or ``all``.
+        checkpoint: a step, or ``all``.
 
     Raises:
-        UsageError: no checkpoint of that step is kept; those that are, are named.
+        UsageError: no checkpoint of that step is kept; the steps that are kept are named.
     """
-    kept = list(checkpoints_by_step(folder.checkpoints))
-    if asked == ALL and kept:
-        return kept
-    if asked.isascii() and asked.isdigit() and int(asked) in kept:
-        return [int(asked)]
-    known = ", ".join(map(str, kept)) or "none"
+    steps = list(checkpoints_by_step(folder.checkpoints))
+    if checkpoint == ALL and steps:
+        return steps
+    if checkpoint.isascii() and checkpoint.isdigit() and int(checkpoint) in steps:
+        return [int(checkpoint)]
     raise UsageError(
-        f"checkpoint {asked} is not kept in {folder.path}; steps that are: {known} (train with --engine.keep to keep "
-        "more)"
+        f"checkpoint {checkpoint} is not kept in {folder.path}; steps that are: "
+        f"{', '.join(map(str, steps)) or 'none'} (train with --engine.keep to keep more)"
     )
 
 
 def encoder_at(folder: RunFolder, encoder: Encoder, step: int) -> Encoder:
-    """A copy of a run's encoder with the weights of a checkpoint: their moving average, where the run keeps one.
+    """A copy of a run's encoder with the weights of a checkpoint: their moving average, if the run keeps one.
 
     Raises:
         RunError: the checkpoint is damaged.

@@ -30,7 +30,7 @@ from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.shard_files import MANIFEST, open_shards
 
-# What makes a spreadsheet run a cell: a sign, also in full width, at its start or behind what may end a cell elsewhere
+# A spreadsheet runs a cell that has a sign, also in full width, at its start or behind what may end a cell elsewhere
 # (a line end, a tab, a semicolon), blanks and quotes of our own before it or not. A quote in front makes it text.
 _START, _SIGN = r"(?:^|(?<=[\r\n\t;,|]))", r"(?='*[^\S\r\n\t]*[=+\-@＝＋－＠\t\r])"
 _RUNNABLE, _QUOTED = re.compile(_START + _SIGN), re.compile(_START + "'" + _SIGN)
@@ -45,8 +45,8 @@ class Table:
         names: one per sample (file names relative to the folder, or positions).
         vectors: float32 (n, d).
         labels: class names, or None.
-        layer: of the encoder, such as representation; None where a file does not say.
-        path: where it was written.
+        layer: of the encoder, such as representation; None if a file does not say.
+        path: the file that it was written to.
         plan: how the columns of a file became the vectors; None for other files.
     """
 
@@ -62,37 +62,37 @@ class Table:
 
 
 def read_table(path: Path, *, only_finite: bool = True) -> Table:
-    """Read what ``embed`` wrote, a file or a folder of shards, or the bare vectors of a ``.npy``.
+    """Read a table that ``embed`` wrote, a file or a folder of shards, or the bare vectors of a ``.npy``.
 
     Args:
-        path: for which ``is_table`` holds.
+        path: a path for which ``is_table`` is true.
         only_finite: whether rows that hold NaN or infinity are refused; else the vectors are as the file has them.
 
     Raises:
-        DataError: damaged, without vectors, or with rows that are not finite; the first is named.
+        DataError: the table is damaged, without vectors, or with rows that are not finite; the first is named.
         RunError: shards are missing or damaged; they are named.
     """
     # The checks below hold for every form of file.
     names, labels, vectors_ND = (_read_shards if is_shard_folder(path) else READERS[path.suffix.lower()])(path)
     if vectors_ND.ndim != 2 or vectors_ND.dtype.kind not in "fiub" or 0 in vectors_ND.shape:
         raise DataError(f"{path} must hold vectors (n, d), got {vectors_ND.dtype} of shape {vectors_ND.shape}")
-    for what, column in (("names", names), ("labels", labels)):
+    for kind, column in (("names", names), ("labels", labels)):
         if len(column) not in (0, len(vectors_ND)):
-            raise DataError(f"{path} holds {len(column)} {what} for {len(vectors_ND)} vectors")
+            raise DataError(f"{path} holds {len(column)} {kind} for {len(vectors_ND)} vectors")
     # .npz and .csv write an unknown label as empty text, Parquet as null.
-    known = tuple(None if is_missing(label) else str(label) for label in labels)
-    places = tuple(map(str, names)) or tuple(map(str, range(len(vectors_ND))))
-    held_ND = to_samples(vectors_ND, "vectors", name=str(path)).numpy() if only_finite else vectors_ND
-    return Table(places, held_ND, known if any(known) else None, path=path)
+    classes = tuple(None if is_missing(label) else str(label) for label in labels)
+    sample_names = tuple(map(str, names)) or tuple(map(str, range(len(vectors_ND))))
+    checked_ND = to_samples(vectors_ND, "vectors", name=str(path)).numpy() if only_finite else vectors_ND
+    return Table(sample_names, checked_ND, classes if any(classes) else None, path=path)
 
 
 def is_table(path: Path) -> bool:
-    """Whether a path is a folder of shards, has the name of a file of vectors, or is one of columns."""
+    """Tell whether a path is a folder of shards, has the name of a file of vectors, or is one of columns."""
     return path.suffix.lower() in READERS or is_shard_folder(path) or is_columns(path)
 
 
 def is_embedded(path: Path) -> bool:
-    """Whether an ``.npz`` or ``.csv`` is a table that ``embed`` wrote, and no file of samples."""
+    """Tell whether an ``.npz`` or ``.csv`` is a table that ``embed`` wrote, and no file of samples."""
     suffix = path.suffix.lower()
     return "vectors" in npz_keys(path) if suffix == ".npz" else suffix == ".csv" and not is_columns(path)
 
@@ -154,7 +154,7 @@ def _write_npz(table: Table, path: Path) -> None:
 
 
 def _write_csv(table: Table, path: Path) -> None:
-    """Columns name, label, v0 ... ; what a spreadsheet would take for a formula gets a quote in front."""
+    """Write columns name, label, v0 ... ; text that a spreadsheet would take for a formula gets a quote in front."""
     # Names of files are bytes, which need not be UTF-8: they are written as they are.
     with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as stream:
         writer = csv.writer(stream)
@@ -185,9 +185,9 @@ READERS: Mapping[str, Callable[[Path], Columns]] = {
 
 
 def columns_table(path: Path, look: PartSettings, reporter: Reporter, plan: ColumnPlan | None = None) -> Table:
-    """The rows of a file of columns as vectors, by the plan of another one if given; with the encoding in words."""
-    asked = look.model_dump(include={"label_column", "drop_columns"}, exclude_none=True)
-    source = open_columns(path, SourceSettings(**asked), reporter.bar, plan=plan)
+    """Read a file of columns as vectors, by the plan of another file if given, and say how they are encoded."""
+    options = look.model_dump(include={"label_column", "drop_columns"}, exclude_none=True)
+    source = open_columns(path, SourceSettings(**options), reporter.bar, plan=plan)
     reporter.say(f"{path}: {source.notes['source.columns']}")
     vectors_ND = source.store.fetch(range(len(source))).numpy()
     return Table(tuple(source.sample_names), vectors_ND, source.classes(), path=path, plan=source.table)
@@ -196,7 +196,7 @@ def columns_table(path: Path, look: PartSettings, reporter: Reporter, plan: Colu
 def features_source(
     features: Any, labels: Any, look: PartSettings, reporter: Reporter, plan: ColumnPlan | None = None
 ) -> Source:
-    """Features as samples, with their labels: given ones count more than those of the file.
+    """Open features as samples with labels: those that are given count more than those of the file.
 
     A file of columns is taken by the ``plan`` of another one, if given.
     """
@@ -213,14 +213,14 @@ def features_source(
         name, digest = FEATURES, fingerprint([rows.numpy()], None)
     names = (table.names if table is not None else ()) or tuple(map(str, range(len(rows))))
     labels = table.labels if labels is None and table is not None else labels
-    found = labels_as_asked(labels, names, lambda: None)
-    known = {"fingerprint": digest[:16], "sample_names": names, "table": None if table is None else table.plan}
-    source = source_of(name, MemoryStore(rows), (rows.shape[1],), found, **known)
+    source_labels = labels_as_asked(labels, names, lambda: None)
+    source_facts = {"fingerprint": digest[:16], "sample_names": names, "table": None if table is None else table.plan}
+    source = source_of(name, MemoryStore(rows), (rows.shape[1],), source_labels, **source_facts)
     return source if look.classes is None else of_classes(source, look.classes)
 
 
 def as_cell(text: str) -> str:
-    """Text with a quote in front of what a spreadsheet would take for a formula; numbers stay.
+    """Put a quote in front of text that a spreadsheet would take for a formula; numbers stay.
 
     >>> as_cell("=1+1"), as_cell("-2.5"), as_cell("cat")
     ("'=1+1", '-2.5', 'cat')
@@ -229,5 +229,5 @@ def as_cell(text: str) -> str:
 
 
 def from_cell(cell: str) -> str:
-    """What ``as_cell`` was given; only quotes that it could have set are taken away: 'tis stays."""
+    """Undo ``as_cell``: only quotes that it could have set are removed, so that 'tis stays."""
     return _QUOTED.sub("", cell)

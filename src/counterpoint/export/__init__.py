@@ -1,4 +1,4 @@
-"""From a run to files that other programs open, each opened again and compared before it is called done."""
+"""Export a run to files that other programs open; each is opened again and compared before it is called done."""
 
 from counterpoint.core.catalogues import call_as
 

@@ -19,7 +19,7 @@ FORMATS: Mapping[str, str] = {
 
 
 class ExportSettings(Settings):
-    """What of an encoder is exported, and how it is checked."""
+    """The settings of an export: outputs, checkpoint, folder of the named data, and licence."""
 
     layer: Literal["both", "representation", "embedding"] = option("what the graph of onnx returns", "both")
     checkpoint: str | None = option("step of a kept checkpoint whose encoder is taken (default: the last state)")
@@ -32,19 +32,19 @@ SCALE = "Differences are |exported - torch| over the largest |value| of the same
 
 
 class ExportedFormat(Record):
-    """One format, opened again and compared.
+    """One exported format, after it was opened again and compared with torch.
 
     Attributes:
-        name: of the format.
-        files: that belong to it, in the folder.
-        bytes: of all of them.
+        name: name of the format.
+        files: names of its files in the folder.
+        bytes: size of all of them.
         difference: largest difference from torch, over the largest value of the same row (over 1 in a row of zeros).
-        num_rows: rows that were compared, in batches of 1, 2 and 7.
-        sizes: of the pictures that were compared.
-        outputs: that were compared.
-        opset: of ONNX.
-        versions: of the packages that wrote it and opened it again.
-        seconds: that writing, opening and comparing took.
+        num_rows: number of rows that were compared, in batches of 1, 2 and 7.
+        sizes: sizes of the pictures that were compared.
+        outputs: names of the outputs that were compared.
+        opset: version of the operators of ONNX.
+        versions: versions of the packages that wrote it and opened it again.
+        seconds: time of writing, opening and comparing.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ExportedFormat(Record):
     seconds: float | None = None
 
     def cells(self) -> list[str]:
-        """A line of the table."""
+        """The cells of the format's line in the table."""
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         opset = f"opset {self.opset}, " if self.opset else ""
         difference = f"{self.difference:.1e}" if self.difference else "bits"
@@ -68,19 +68,19 @@ class ExportedFormat(Record):
 
 
 class Exported(Record, Printed):
-    """``export.json``: what was exported, from what, and each of its files.
+    """The record ``export.json``: the exported run, the samples that were compared, and each format.
 
     Attributes:
         run: name of the run's folder.
-        checkpoint: whose encoder it is; None for the last state.
-        version: that exported.
-        samples: name of the data that were compared on.
-        fingerprint: theirs.
-        input: what the graphs take, in words.
+        checkpoint: step of the encoder; None for the last state.
+        version: version of Counterpoint that exported.
+        samples: name of the data whose samples were compared.
+        fingerprint: fingerprint of these data.
+        input: the input of the graphs, in words.
         tolerance: largest difference that passes.
-        formats: one each.
-        left_out: format by format, why it was not made.
-        sha256s: of every file but ``export.json`` itself, by name.
+        formats: a record of each format.
+        left_out: reason why a format was not made, by format.
+        sha256s: hash of every file but ``export.json`` itself, by name.
         path: the folder; not written.
     """
 
@@ -97,10 +97,10 @@ class Exported(Record, Printed):
     path: Path | None = Field(default=None, exclude=True)
 
     def format(self, name: str) -> ExportedFormat:
-        """One of the formats.
+        """Return the format of a name.
 
         Raises:
-            KeyError: it was not exported.
+            KeyError: the format was not exported.
         """
         return {each.name: each for each in self.formats}[name]
 
@@ -110,7 +110,7 @@ class Exported(Record, Printed):
 
     @property
     def table(self) -> TextTable:
-        """A line for each format."""
+        """Table with a line for each format."""
         return TextTable(HEAD, [each.cells() for each in self.formats], "llrrrl")
 
     def __str__(self) -> str:

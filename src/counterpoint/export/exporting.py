@@ -45,26 +45,26 @@ def compare(
     """Require the same answers in batches of 1, 2 and 7, and for pictures at two other sizes.
 
     Args:
-        answer: what was opened again.
-        encoder: in torch.
+        answer: function of the exported format, opened again.
+        encoder: the encoder in torch.
         samples: uint8 (n, c, h, w) or float32 (n, d).
-        names: of the samples.
+        names: names of the samples.
         tolerance: largest difference that passes.
 
     Returns:
-        What was compared, of a format that has no name and no files yet.
+        A record of the comparison, with an empty name and no files yet.
 
     Raises:
-        RunError: they differ by more, or something else than rows is answered.
+        RunError: the answers differ by more, or have another shape.
     """
     worst, num_rows, sizes, outputs = 0.0, 0, dict[str, None](), dict[str, None]()
-    for part, positions in _batches(samples):
-        expected: dict[str, Tensor] = dict(zip(BOTH, encoder.both(part), strict=True))
+    for batch, positions in _batches(samples):
+        expected: dict[str, Tensor] = dict(zip(BOTH, encoder.both(batch), strict=True))
         try:
-            found = answer(part)
+            exported_rows = answer(batch)
         except Exception as error:  # each format's runtime raises its own
-            raise RunError(f"it was written, and fails on a batch of {len(part)}: {first_line(error)}") from None
-        for name, rows in found.items():
+            raise RunError(f"it was written, and fails on a batch of {len(batch)}: {first_line(error)}") from None
+        for name, rows in exported_rows.items():
             difference_N = row_differences(rows, expected[name])
             largest = float(difference_N.max())
             if not largest <= tolerance:  # so written, NaN does not pass
@@ -75,29 +75,29 @@ def compare(
                 )
             worst = max(worst, largest)
             outputs[name] = None
-        num_rows += len(part)
-        sizes |= {"x".join(map(str, part.shape[2:])): None} if part.ndim == 4 else {}
-    compared = {"difference": worst, "num_rows": num_rows, "sizes": tuple(sizes), "outputs": tuple(outputs)}
-    return ExportedFormat(name="", files=(), bytes=0, **compared)
+        num_rows += len(batch)
+        sizes |= {"x".join(map(str, batch.shape[2:])): None} if batch.ndim == 4 else {}
+    figures = {"difference": worst, "num_rows": num_rows, "sizes": tuple(sizes), "outputs": tuple(outputs)}
+    return ExportedFormat(name="", files=(), bytes=0, **figures)
 
 
-def row_differences(found_ND: Tensor, expected_ND: Tensor) -> Tensor:
+def row_differences(exported_ND: Tensor, expected_ND: Tensor) -> Tensor:
     """Largest difference of each row over the largest value of the expected row, (n,).
 
     >>> row_differences(torch.tensor([[1.0, 2.1], [0.0, 0.5]]), torch.tensor([[1.0, 2.0], [0.0, 0.0]]))
     tensor([0.0500, 0.5000])
     """
-    if found_ND.shape != expected_ND.shape:
-        raise RunError(f"it returns {tuple(found_ND.shape)} where torch returns {tuple(expected_ND.shape)}")
+    if exported_ND.shape != expected_ND.shape:
+        raise RunError(f"it returns {tuple(exported_ND.shape)} where torch returns {tuple(expected_ND.shape)}")
     scale_N = expected_ND.abs().amax(dim=1)
-    return (found_ND - expected_ND).abs().amax(dim=1) / torch.where(scale_N == 0, 1.0, scale_N)
+    return (exported_ND - expected_ND).abs().amax(dim=1) / torch.where(scale_N == 0, 1.0, scale_N)
 
 
 def _batches(samples: Tensor) -> Iterator[tuple[Tensor, list[int]]]:
-    """Parts of 1, 2 and 7 samples until all were taken, and of pictures two more at other sizes; with positions."""
+    """Yield batches of 1, 2 and 7 samples with their positions, then two samples of pictures at two other sizes."""
     num_samples, start, turn = len(samples), 0, 0
     while start < num_samples or turn < len(BATCHES):
-        # Of few samples the first come again, so that each size of a batch is tried.
+        # If there are few samples, the first come again, so that each size of a batch is tried.
         positions = [(start + step) % num_samples for step in range(BATCHES[turn % len(BATCHES)])]
         start, turn = start + len(positions), turn + 1
         yield samples[positions], positions
@@ -120,8 +120,8 @@ class _Work:
 
 
 @dataclass(frozen=True)
-class _Way:
-    """How a format is written: which file names it, and which difference passes."""
+class _FormatWriter:
+    """The function that writes a format, the file that names it, and the largest difference that passes."""
 
     write: Callable[[_Work], Answer]
     file: str
@@ -164,35 +164,35 @@ def export(
     References:
         ``docs/export.md``.
     """
-    asked = build(ExportSettings, settings, "export")
+    options = build(ExportSettings, settings, "export")
     names = tuple(name.strip() for name in to.split(",")) if isinstance(to, str) else tuple(to)
     for name in names:
         if name not in (*FORMATS, ALL):
             raise UsageError(gone(name)) if gone(name) else unknown_name("format", str(name), [*FORMATS, ALL])
     if not names:
         raise UsageError(f"to names no format (known: {', '.join(FORMATS)}, {ALL})")
-    known, target, reporter = as_run(run), Path(out), Reporter(quiet=quiet)
+    opened_run, target, reporter = as_run(run), Path(out), Reporter(quiet=quiet)
     earlier = check_target(target, overwrite=overwrite)
-    load_encoder(known.folder, known.encoder)  # before data are read: an unfinished run says so
-    part = {} if asked.root is None else {"root": asked.root}
-    subject = one_checkpoint(open_trained(known, data=data, part=part, reporter=reporter), asked.checkpoint)
+    load_encoder(opened_run.folder, opened_run.encoder)  # before data are read: an unfinished run says so
+    part = {} if options.root is None else {"root": options.root}
+    subject = one_checkpoint(open_trained(opened_run, data=data, part=part, reporter=reporter), options.checkpoint)
     encoder = subject.encoder.to("cpu").eval()
     positions = subject.split.held_out if len(subject.split.held_out) else subject.split.train
-    evenly = torch.linspace(0, len(positions) - 1, min(NUM_SAMPLES, len(positions))).long()
-    chosen = positions[evenly].tolist()
+    evenly_spaced = torch.linspace(0, len(positions) - 1, min(NUM_SAMPLES, len(positions))).long()
+    chosen = positions[evenly_spaced].tolist()
     samples = subject.source.store.fetch(chosen)
     sample_names = tuple(subject.source.sample_names[int(at)] for at in chosen)
     encoder.both(samples[:1])  # before anything is written: samples of another kind are refused
-    network = ServedNetwork(encoder, asked.layer)
+    network = ServedNetwork(encoder, options.layer)
     with new_folder(target, earlier) as folder:
         work = _Work(encoder, network, folder, samples, sample_names)
         formats, left_out = _write_all(work, names, reporter, skips=ALL in names)
-        if known.folder.second.encoder_card.exists():
+        if opened_run.folder.second.encoder_card.exists():
             second = "the encoder of the second kind of sample; cp.load(run, second=True) opens it in the run"
             left_out["second"] = second
         record = Exported(
-            run=known.path.resolve().name,
-            checkpoint=asked.checkpoint,
+            run=opened_run.path.resolve().name,
+            checkpoint=options.checkpoint,
             version=__version__,
             samples=subject.source.name,
             fingerprint=subject.source.fingerprint,
@@ -201,11 +201,11 @@ def export(
             formats=tuple(formats),
             left_out=left_out,
         )
-        found = {name: sha256_of(folder / name) for name in files_in(folder)}
-        hashed = record.model_copy(update={"sha256s": found})
-        write_text(folder / CARD_FILE, model_card(known.folder, encoder, hashed, asked.licence))
-        found[CARD_FILE] = sha256_of(folder / CARD_FILE)
-        record = record.model_copy(update={"sha256s": dict(sorted(found.items()))})
+        hashes = {name: sha256_of(folder / name) for name in files_in(folder)}
+        hashed = record.model_copy(update={"sha256s": hashes})
+        write_text(folder / CARD_FILE, model_card(opened_run.folder, encoder, hashed, options.licence))
+        hashes[CARD_FILE] = sha256_of(folder / CARD_FILE)
+        record = record.model_copy(update={"sha256s": dict(sorted(hashes.items()))})
         write_sealed(folder / EXPORT_RECORD, record.model_dump(mode="json"))
     reporter.say(f"wrote {', '.join(each.name for each in formats)} to {target}")
     return record.model_copy(update={"path": target})
@@ -220,25 +220,25 @@ def _write_all(
     formats, left_out = list[ExportedFormat](), dict[str, str]()
     with reporter.bar("exporting", len(chosen)) as advance:
         for name in chosen:
-            made = _tried(name, work, skips=skips)
-            if isinstance(made, ExportedFormat):
-                formats.append(made)
+            outcome = _write_and_compare(name, work, skips=skips)
+            if isinstance(outcome, ExportedFormat):
+                formats.append(outcome)
             else:
-                left_out[name] = made
-                reporter.say(f"{name} is left out: {made}")
+                left_out[name] = outcome
+                reporter.say(f"{name} is left out: {outcome}")
             advance(name)
     if not formats:
         raise UsageError(f"no format can be made: {'; '.join(f'{name}: {why}' for name, why in left_out.items())}")
     return formats, left_out
 
 
-def _tried(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
-    """Write a format beside what is in the folder, open it again, and compare; or say why it cannot be made."""
-    way, began, before = WAYS[name], time.perf_counter(), set(files_in(work.folder))
+def _write_and_compare(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
+    """Write a format into the folder, open it again, and compare; return its record, or why it cannot be made."""
+    writer, began, before = WRITERS[name], time.perf_counter(), set(files_in(work.folder))
     try:
-        versions = {"torch": torch.__version__, **way.versions()}
-        answer = way.write(work)
-        compared = compare(answer, work.encoder, work.samples, work.names, way.tolerance)
+        versions = {"torch": torch.__version__, **writer.versions()}
+        answer = writer.write(work)
+        compared = compare(answer, work.encoder, work.samples, work.names, writer.tolerance)
     except UsageError as error:
         if not skips:
             raise
@@ -251,8 +251,8 @@ def _tried(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
         raise
     except Exception as error:  # what opens a format again is not ours, and raises what it likes
         raise RunError(f"{name}: it cannot be written and opened again: {first_line(error)}") from None
-    files = sorted(set(files_in(work.folder)) - before, key=lambda file: (file != way.file, file))
-    made = {
+    files = sorted(set(files_in(work.folder)) - before, key=lambda file: (file != writer.file, file))
+    fields = {
         "name": name,
         "files": tuple(files),
         "bytes": sum((work.folder / file).stat().st_size for file in files),
@@ -260,20 +260,20 @@ def _tried(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
         "versions": versions,
         "seconds": round(time.perf_counter() - began, 1),
     }
-    return compared.model_copy(update=made)
+    return compared.model_copy(update=fields)
 
 
-WAYS: Mapping[str, _Way] = {
-    "onnx": _Way(
+WRITERS: Mapping[str, _FormatWriter] = {
+    "onnx": _FormatWriter(
         lambda work: write_onnx(work.network, work.folder / ONNX_FILE),
         ONNX_FILE,
         versions=onnx_versions,
     ),
-    "safetensors": _Way(
+    "safetensors": _FormatWriter(
         lambda work: write_weights(work.encoder, work.folder),
         EXPORT_WEIGHTS,
         tolerance=0.0,
         versions=lambda: {"safetensors": safetensors_version},
     ),
-    "folder": _Way(lambda work: write_folder(work.encoder, work.folder), LOADER_FILE),
+    "folder": _FormatWriter(lambda work: write_folder(work.encoder, work.folder), LOADER_FILE),
 }

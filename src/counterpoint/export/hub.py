@@ -11,7 +11,7 @@ def push_to_hub(folder: str | Path, repository: str, *, private: bool = False, a
     """Upload what ``export`` wrote, with its model card, to a repository of the hub, which is made if there is none.
 
     Args:
-        folder: that ``export`` wrote; each file must still have the hash of its record.
+        folder: the folder that ``export`` wrote; each file must still have the hash of its record.
         repository: ``OWNER/NAME``.
         private: whether a new repository is visible to its owner alone.
         api: a ``huggingface_hub.HfApi``, for another server or token; None takes that of ``hf auth login``.
@@ -43,10 +43,10 @@ def push_to_hub(folder: str | Path, repository: str, *, private: bool = False, a
         api = HfApi()
     try:
         api.create_repo(repository, private=private, exist_ok=True)
-        ours = [EXPORT_RECORD, *hashes]
-        done = api.upload_folder(
-            repo_id=repository, folder_path=place, commit_message="Upload an encoder", allow_patterns=ours
+        patterns = [EXPORT_RECORD, *hashes]
+        commit = api.upload_folder(
+            repo_id=repository, folder_path=place, commit_message="Upload an encoder", allow_patterns=patterns
         )
     except Exception as error:  # the hub's library raises those of several others
         raise RunError(f"the hub refused {repository}: {first_line(error)}") from None
-    return str(done)
+    return str(commit)

@@ -1,7 +1,7 @@
 """The model card: what the encoder is, what it was trained and judged on, what was found, and what is not known.
 
 Its words are those of ``model_card.md.jinja``; what they say comes from the run's records. Jinja writes the text, as
-for the cards of huggingface_hub, and PyYAML the front matter: both are there, and the hub's package would be another.
+for the cards of huggingface_hub, and PyYAML the front matter: both are there already, unlike the hub's package.
 """
 
 import json
@@ -33,17 +33,17 @@ UNKNOWN = "unknown"
 
 
 def model_card(folder: RunFolder, encoder: Encoder, exported: Exported, licence: str | None) -> str:
-    """The card as Markdown, behind its front matter in YAML.
+    """Return the card as Markdown, after its front matter in YAML.
 
     Args:
-        folder: of the run.
-        encoder: that was exported.
-        exported: the files, with their hashes.
-        licence: of the weights, if the user gave one.
+        folder: the run's folder.
+        encoder: the exported encoder.
+        exported: record of the files, with their hashes.
+        licence: licence of the weights, if the user gave one.
     """
     status, settings, card = folder.read_status(), read_resolved(folder), encoder.card
     # An evaluation is of the last state; another state gets no figures.
-    evaluation, findings = _judged(folder) if exported.checkpoint is None else (None, None)
+    evaluation, findings = _evaluation_and_findings(folder) if exported.checkpoint is None else (None, None)
     rows = [row for row in evaluation.rows if row.figure is not None] if evaluation else []
     is_images, formats = card.kind == "images", {each.name: each for each in exported.formats}
     channels, *sides = card.in_shape
@@ -60,8 +60,8 @@ def model_card(folder: RunFolder, encoder: Encoder, exported: Exported, licence:
             {name: value for name, value in front.items() if value}, sort_keys=False, allow_unicode=True
         ),
         "axes": {"nhwc": (2, *sides, channels), "nchw": (2, channels, *sides)},
-        "settings_rows": _settings(status, settings),
-        "columns": [_column(each) for each in card.table.columns] if card.table else [],
+        "settings_rows": _settings_rows(status, settings),
+        "columns": [_column_cells(each) for each in card.table.columns] if card.table else [],
         "figures": [[row.features, row.protocol, share(row), "baseline" if row.is_baseline else ""] for row in rows],
         "is_corrupted": evaluation is not None and any(is_apart(row.protocol) for row in evaluation.rows),
         "not_better": list(not_better(evaluation)) if evaluation else [],
@@ -76,7 +76,7 @@ def model_card(folder: RunFolder, encoder: Encoder, exported: Exported, licence:
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined, autoescape=False
     )
-    # What writes text from outside.
+    # These filters write text from outside.
     environment.filters |= {
         "text": as_text,
         "code": as_code,
@@ -94,19 +94,19 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], sides: str) -> st
     return TextTable(head, cells, sides).to_markdown(is_markdown=True)
 
 
-def _judged(folder: RunFolder) -> tuple[EvaluationRecord | None, Findings | None]:
-    """What ``evaluate`` and ``diagnose`` wrote, the findings with what the evaluation says."""
+def _evaluation_and_findings(folder: RunFolder) -> tuple[EvaluationRecord | None, Findings | None]:
+    """Read the results of ``evaluate`` and ``diagnose``; the findings are judged anew by the evaluation."""
     evaluation, path = None, folder.evaluation
     if path.exists():
         evaluation = read_record(EvaluationRecord, read_derived(folder, path), path.name)
     if not folder.findings.exists():
         return evaluation, None
     values = {name: value for name, value in read_derived(folder, folder.findings).items() if value is not None}
-    found = read_record(Findings, values, folder.findings.name)
-    return evaluation, judged_anew(found, evaluation.rows if evaluation else ())
+    findings = read_record(Findings, values, folder.findings.name)
+    return evaluation, judged_anew(findings, evaluation.rows if evaluation else ())
 
 
-def _settings(status: RunStatus, settings: TrainSettings) -> list[list[Any]]:
+def _settings_rows(status: RunStatus, settings: TrainSettings) -> list[list[Any]]:
     optim, values = settings.optim, settings.model_dump()
     return [
         ["method", settings.method],
@@ -125,7 +125,7 @@ def _settings(status: RunStatus, settings: TrainSettings) -> list[list[Any]]:
     ]
 
 
-def _column(column: TableColumn) -> list[str]:
+def _column_cells(column: TableColumn) -> list[str]:
     scales = (column.median, column.mean, column.deviation)
     numbers = ["" if column.median is None else f"{number:.9g}" for number in scales]
     indicator = "yes" if column.has_missing else "no"
@@ -149,7 +149,7 @@ def not_better(evaluation: EvaluationRecord) -> Iterator[tuple[str, str, Differe
 
 
 def share(row: EvaluationRow) -> str:
-    """A figure with its interval."""
+    """The figure of a row with its interval, as text."""
     written = metric_under(loaded_metrics("evaluation"), row.protocol).written
     assert row.figure is not None
     ends = "" if row.low is None or row.high is None else f" ({written(row.low)} to {written(row.high)})"

@@ -1,4 +1,4 @@
-"""Loads an encoder that Counterpoint exported. Needs torch and safetensors.
+"""Load an encoder that Counterpoint exported. This needs torch and safetensors.
 
     from modeling_counterpoint import CounterpointEncoder
 
@@ -33,7 +33,7 @@ NONNEGATIVE = {
 
 
 class Features(NamedTuple):
-    """What an encoder answers: the representation (n, width), and the embedding (n, dims) at unit length."""
+    """The outputs of an encoder: the representation (n, width), and the embedding (n, dims) at unit length."""
 
     representation: Tensor
     embedding: Tensor
@@ -43,7 +43,7 @@ class CounterpointEncoder(nn.Module):
     """Preparation of the input, backbone, projector and output map, in evaluation mode.
 
     Args:
-        config: what ``config.json`` holds under ``counterpoint``.
+        config: the mapping ``counterpoint`` in ``config.json``.
     """
 
     mean: Tensor
@@ -80,12 +80,12 @@ class CounterpointEncoder(nn.Module):
         return Features(representation, z / torch.where(length == 0, 1.0, length))
 
     def prepare(self, samples: Tensor) -> Tensor:
-        """Centred square at the size that was trained with, then mean and deviation."""
+        """Cut and resize images to the size that was trained with; normalise by mean and deviation."""
         if self.config["kind"] == "vectors":
             return (samples.to(self.mean.dtype) - self.mean) / self.std
         levels = samples.float() if samples.dtype == torch.uint8 else samples * 255
         channels, height, width = self.config["in_shape"]
-        levels = levels.expand(-1, channels, -1, -1)  # of a grey picture as many equal channels
+        levels = levels.expand(-1, channels, -1, -1)  # a grey picture gets as many equal channels
         if levels.shape[2:] != (height, width):
             high, wide = levels.shape[2:]
             if height == width:
@@ -100,12 +100,12 @@ class CounterpointEncoder(nn.Module):
 
 
 def bicubic(levels: Tensor, window: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """The middle of pictures (n, c, h, w), levels 0 to 255, at another size: Pillow's resize of the width, then height.
+    """Resize the middle of pictures (n, c, h, w), levels 0 to 255, as Pillow does: the width, then the height.
 
     Args:
-        levels: of the pictures.
-        window: height and width of the part that is taken.
-        size: height and width that it gets.
+        levels: pixel values of the pictures.
+        window: height and width of the middle part.
+        size: new height and width of this part.
     """
     for axis in (1, 0):
         length, scale = levels.shape[2 + axis], window[axis] / size[axis]
@@ -174,15 +174,15 @@ class Diagonal(nn.Module):
 
 
 def _built(plan: dict[str, Any]) -> nn.Module:
-    kind, rest = plan["type"], {name: value for name, value in plan.items() if name != "type"}
+    kind, arguments = plan["type"], {name: value for name, value in plan.items() if name != "type"}
     if kind in TORCH_LAYERS:
-        tupled = {name: tuple(value) if isinstance(value, list) else value for name, value in rest.items()}
+        tupled = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
         return getattr(nn, kind)(**tupled)
     if kind == "chain":
         chain = nn.Sequential()
-        for name, part in rest["parts"].items():
+        for name, part in arguments["parts"].items():
             chain.add_module(name, _built(part))
         return chain
     if kind == "block":
-        return Block(_built(rest["residual"]), _built(rest["shortcut"]))
-    return {"mean": Mean, "low-rank": LowRank, "diagonal": Diagonal}[kind](**rest)
+        return Block(_built(arguments["residual"]), _built(arguments["shortcut"]))
+    return {"mean": Mean, "low-rank": LowRank, "diagonal": Diagonal}[kind](**arguments)

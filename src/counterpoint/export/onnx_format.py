@@ -32,10 +32,10 @@ Answer = Callable[[Tensor], Mapping[str, Tensor]]  # from samples (n, c, h, w) o
 
 
 class ServedNetwork(nn.Module):
-    """Maps raw samples to what was asked for, a tuple in the order of ``outputs``.
+    """Map raw samples to the requested outputs, a tuple in the order of ``outputs``.
 
     Args:
-        encoder: trained; its parts are shared, not copied.
+        encoder: the trained encoder; its parts are shared, not copied.
         layer: ``representation``, ``embedding`` or ``both``.
     """
 
@@ -59,7 +59,7 @@ class ServedNetwork(nn.Module):
 
     @property
     def input_name(self) -> str:
-        """What the input of the graph is called."""
+        """Name of the graph's input."""
         return "images" if self.is_images else "vectors"
 
     def forward(self, samples: Tensor) -> tuple[Tensor, ...]:
@@ -74,18 +74,18 @@ class ServedNetwork(nn.Module):
         return (r, z) if len(self.outputs) > 1 else (z,)
 
     def described(self) -> Mapping[str, str]:
-        """What the graph takes and returns, in words."""
+        """The input and the outputs of the graph, in words."""
         if self.is_images:
             axes = "batch, height, width, channels"
-            taken = f"uint8 ({axes}), {self.in_shape[0]} channel(s), any batch, any height and width"
+            layout = f"uint8 ({axes}), {self.in_shape[0]} channel(s), any batch, any height and width"
         else:
-            taken = f"float32 (batch, {self.in_shape[0]}), any batch"
-        return {"input": f"{self.input_name}: {taken}", "outputs": ", ".join(self.outputs)}
+            layout = f"float32 (batch, {self.in_shape[0]}), any batch"
+        return {"input": f"{self.input_name}: {layout}", "outputs": ", ".join(self.outputs)}
 
 
 ONNX_FILE = "model.onnx"
 OPSET = 18  # version of ONNX's operators
-# Whether torch exports pictures of any size: 2.6 and 2.7 do not, 2.11 does; those between were not tried.
+# True if torch exports pictures of any size: 2.6 and 2.7 do not, 2.11 does; those between were not tried.
 FOLLOWS_SIZES = TorchVersion(torch.__version__) >= TorchVersion("2.8")
 
 
@@ -106,8 +106,8 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
     """Write the network as ONNX and open it again with onnxruntime.
 
     Args:
-        network: to be written.
-        path: of the file; weights of more than 2 GB lie beside it, as onnx has it.
+        network: the network to write.
+        path: path of the file; onnx puts weights of more than 2 GB beside it.
 
     Raises:
         UsageError: an operator that ONNX does not have, or a module that cannot be followed.
@@ -115,23 +115,23 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
     names: dict[str, Any] = {"input_names": [network.input_name], "output_names": list(network.outputs)}
     try:
         with _silent(), torch.no_grad():
-            program = _program_of(network)
-            how = {"dynamo": True, "verbose": False, "opset_version": OPSET, "optimize": True}
-            written: Any = torch.onnx.export(program, **how, **names)
-            _describe(written.model, network)
-            written.save(str(path))
+            program = _trace_program(network)
+            options = {"dynamo": True, "verbose": False, "opset_version": OPSET, "optimize": True}
+            exported: Any = torch.onnx.export(program, **options, **names)
+            _describe(exported.model, network)
+            exported.save(str(path))
     except OSError:
         raise
     except Exception as error:  # torch raises classes of private modules
-        told = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         remedy = "export it as safetensors, or change the module"
         if network.is_images and not FOLLOWS_SIZES:
             remedy = f"torch {torch.__version__} follows no pictures of any size: install a newer one (2.11 does)"
-        raise UsageError(f"ONNX cannot express this encoder: {first_line(told)}; {remedy}") from None
-    return _opened_by_onnxruntime(network, path)
+        raise UsageError(f"ONNX cannot express this encoder: {first_line(cause)}; {remedy}") from None
+    return _open_with_onnxruntime(network, path)
 
 
-def _opened_by_onnxruntime(network: ServedNetwork, path: Path) -> Answer:
+def _open_with_onnxruntime(network: ServedNetwork, path: Path) -> Answer:
     # Read when the runtime is imported: since 1.29 it sends events, and keeps an id on the disk.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime  # deferred: the extra `onnx` may be absent
@@ -142,10 +142,10 @@ def _opened_by_onnxruntime(network: ServedNetwork, path: Path) -> Answer:
     session: Any = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def answer(samples: Tensor) -> Mapping[str, Tensor]:
-        # Pictures as bytes, with colours last, as the graph takes them.
-        taken = to_bytes(samples).permute(0, 2, 3, 1).contiguous() if network.is_images else samples
-        found = session.run(list(network.outputs), {network.input_name: taken.numpy()})
-        return {name: torch.from_numpy(rows) for name, rows in zip(network.outputs, found, strict=True)}
+        # The graph takes pictures as bytes with the colours last.
+        inputs = to_bytes(samples).permute(0, 2, 3, 1).contiguous() if network.is_images else samples
+        outputs = session.run(list(network.outputs), {network.input_name: inputs.numpy()})
+        return {name: torch.from_numpy(rows) for name, rows in zip(network.outputs, outputs, strict=True)}
 
     return answer
 
@@ -161,8 +161,8 @@ def _describe(model: Any, network: ServedNetwork) -> None:
     model.producer_name, model.producer_version = "counterpoint", __version__
 
 
-def _program_of(network: ServedNetwork) -> Any:
-    """The network as a ``torch.export`` program: any batch, and of pictures any size."""
+def _trace_program(network: ServedNetwork) -> Any:
+    """Trace the network as a ``torch.export`` program for any batch size and pictures of any size."""
     dims = torch.export.Dim
     names = {0: dims("batch"), 1: dims("height"), 2: dims("width")}
     dynamic = names if network.is_images else {0: names[0]}

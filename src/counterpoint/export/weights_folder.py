@@ -37,7 +37,7 @@ def write_weights(encoder: Encoder, folder: Path) -> Answer:
 
     @usual_modes()
     def answer(samples: Tensor) -> Mapping[str, Tensor]:
-        # As they are: a picture of one pixel's width would be read as one whose channels come last.
+        # Samples stay as they are: a picture of one pixel's width would be read as one whose channels come last.
         return dict(zip(BOTH, opened.of_views(opened.prepare(samples.contiguous())), strict=True))
 
     return answer
@@ -63,7 +63,7 @@ def write_folder(encoder: Encoder, folder: Path) -> Answer:
     }
     write_json(folder / CONFIG_FILE, {"counterpoint": config})
     write_text(folder / LOADER_FILE, files("counterpoint.export").joinpath(LOADER_FILE).read_text(encoding="utf-8"))
-    # The class in the file that was written, as another program has it.
+    # Load the class from the written file, as another program does.
     loader = ModuleType("exported_modeling_counterpoint")
     try:
         # An import would leave a `__pycache__`, with the path of this machine, in the exported folder.
@@ -80,7 +80,7 @@ def write_folder(encoder: Encoder, folder: Path) -> Answer:
 
 
 Plan = dict[str, Any]
-# What a layer of torch is built with, by its attributes.
+# Attributes that hold the arguments of each layer of torch.
 ARGUMENTS: Mapping[type[nn.Module], tuple[str, ...]] = {
     nn.Conv2d: ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"),
     nn.Linear: ("in_features", "out_features"),
@@ -102,10 +102,10 @@ def plan_of(module: nn.Module, place: str) -> Plan:
 
     Args:
         module: made of layers of torch, in sequence or around shortcuts.
-        place: what errors call it.
+        place: name of the module in errors.
 
     Raises:
-        UsageError: a module that is none of these.
+        UsageError: a module of another kind.
     """
     if type(module) in ARGUMENTS:
         values = {name: getattr(module, name) for name in ARGUMENTS[type(module)]}
@@ -126,19 +126,19 @@ def _chain(children: Mapping[str, nn.Module], place: str) -> Plan:
     return {"type": "chain", "parts": {name: plan_of(child, f"{place}.{name}") for name, child in children.items()}}
 
 
-def _averaged(children: Mapping[str, nn.Module], place: str, axes: Sequence[int]) -> Plan:
+def _chain_with_mean(children: Mapping[str, nn.Module], place: str, axes: Sequence[int]) -> Plan:
     chain = _chain(children, place)
     chain["parts"]["mean"] = {"type": "mean", "axes": list(axes)}
     return chain
 
 
 JOINS: Mapping[type[nn.Module], Callable[[Any, str], Plan]] = {
-    ResNet: lambda module, place: _averaged({"stem": module.stem, "blocks": module.blocks}, place, (2, 3)),
+    ResNet: lambda module, place: _chain_with_mean({"stem": module.stem, "blocks": module.blocks}, place, (2, 3)),
     ResidualBlock: lambda module, place: {
         "type": "block",
         **{name: plan_of(getattr(module, name), f"{place}.{name}") for name in ("residual", "shortcut")},
     },
-    Pooled: lambda module, place: _averaged({"body": module.body}, place, module.axes),
+    Pooled: lambda module, place: _chain_with_mean({"body": module.body}, place, module.axes),
     LowRank: lambda module, _: {"type": "low-rank", "shape": list(module.rows_RD.shape)},
     Diagonal: lambda module, _: {"type": "diagonal", "width": len(module.scale_D)},
 }

@@ -19,13 +19,13 @@ from counterpoint.core.errors import UsageError, first_line
 from counterpoint.core.settings import Count, Settings, TrainSettings, option
 from counterpoint.core.validation import flat
 
-PORTS = range(20_000, 40_000)  # where the processes of a job meet, by its number: two jobs may share a machine
-MOST_TIMES = 10_000  # that a job is queued again
-SAVING_SECONDS = 90  # before the end, when the queue asks a job to stop
+PORTS = range(20_000, 40_000)  # the job number picks the port where its processes meet: jobs may share a machine
+MOST_TIMES = 10_000  # how often a job is queued again at most
+SAVING_SECONDS = 90  # the queue asks a job to stop so long before its end
 
 
 class LaunchSettings(Settings):
-    """Where a training runs, if not here and now."""
+    """Settings that hand a training to a queue: which one, on how many machines, and for how long."""
 
     launch: Literal["slurm", "local"] | None = option(
         "hand the training to SLURM, or to a process of this machine, and return (extra slurm)"
@@ -37,13 +37,13 @@ class LaunchSettings(Settings):
 
 @dataclass
 class TorchrunJob:
-    """What runs on each machine of a job; submitit asks for ``checkpoint`` where the queue takes the machine away.
+    """The work of a job on each machine; submitit calls ``checkpoint`` if the queue takes the machine away.
 
     Attributes:
-        words: of ``counterpoint``.
-        folder: working directory.
-        nodes: machines.
-        per_node: processes on each.
+        words: the words of the command line of ``counterpoint``.
+        folder: the working directory.
+        nodes: the number of machines.
+        per_node: the number of processes on each machine.
     """
 
     words: tuple[str, ...]
@@ -61,18 +61,18 @@ class TorchrunJob:
         import submitit  # deferred: an extra
 
         job = submitit.JobEnvironment()
-        meet = ["--standalone"]
+        rendezvous = ["--standalone"]
         if self.nodes > 1:
             port = PORTS[int(job.job_id.partition("_")[0]) % len(PORTS)]
-            meet = ["--nnodes", str(self.nodes), "--rdzv-backend", "c10d", "--rdzv-id", job.job_id]
-            meet += ["--rdzv-endpoint", f"{job.hostnames[0]}:{port}"]
-        words = [*meet, "--nproc-per-node", str(self.per_node), "-m", "counterpoint", *self.words]
+            rendezvous = ["--nnodes", str(self.nodes), "--rdzv-backend", "c10d", "--rdzv-id", job.job_id]
+            rendezvous += ["--rdzv-endpoint", f"{job.hostnames[0]}:{port}"]
+        words = [*rendezvous, "--nproc-per-node", str(self.per_node), "-m", "counterpoint", *self.words]
         self.process = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *words], cwd=self.folder)
         if code := self.process.wait():
             raise subprocess.CalledProcessError(code, self.process.args)
 
     def checkpoint(self) -> Any:
-        """Let the ranks save and stop, and name what is queued again."""
+        """Let the ranks save and stop, and return the job that is queued again."""
         import submitit  # deferred: an extra
 
         if self.process is not None and self.process.poll() is None:
@@ -82,12 +82,12 @@ class TorchrunJob:
         return submitit.helpers.DelayedSubmission(TorchrunJob(self.words, self.folder, self.nodes, self.per_node))
 
 
-def launch(asked: LaunchSettings, settings: Mapping[str, Any], words: tuple[str, ...] = ()) -> Any:
+def launch(placement: LaunchSettings, settings: Mapping[str, Any], words: tuple[str, ...] = ()) -> Any:
     """Queue a training.
 
     Args:
-        asked: where to; ``launch`` is not None.
-        settings: those of training that were given, nested; with ``out``, beside which the folder of logs lies.
+        placement: where the training runs; its ``launch`` is not None.
+        settings: the settings of training that were given, nested; the folder of logs lies beside their ``out``.
         words: further flags of ``train``.
 
     Returns:
@@ -102,19 +102,19 @@ def launch(asked: LaunchSettings, settings: Mapping[str, Any], words: tuple[str,
         raise UsageError("--launch needs submitit; install it with: pip install submitit") from None
     if not settings.get("out"):
         raise UsageError("--launch needs --out RUN: a job that is queued again continues the run that is there")
-    if asked.launch == "local" and asked.nodes > 1:
-        raise UsageError(f"--launch local has one machine, got --nodes {asked.nodes}")
-    given = flat(TrainSettings, settings).items()
-    texts = [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in given]
+    if placement.launch == "local" and placement.nodes > 1:
+        raise UsageError(f"--launch local has one machine, got --nodes {placement.nodes}")
+    flat_settings = flat(TrainSettings, settings).items()
+    texts = [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in flat_settings]
     command = ("train", "--resume", *words, *(word for text in texts for word in ("--set", text)))
     out = Path(settings["out"])
-    how = {"name": out.name, "timeout_min": asked.minutes, "tasks_per_node": 1, "nodes": asked.nodes}
-    if asked.launch == "slurm":
-        how |= {"gpus_per_node": asked.per_node, "slurm_signal_delay_s": SAVING_SECONDS}
+    how = {"name": out.name, "timeout_min": placement.minutes, "tasks_per_node": 1, "nodes": placement.nodes}
+    if placement.launch == "slurm":
+        how |= {"gpus_per_node": placement.per_node, "slurm_signal_delay_s": SAVING_SECONDS}
     logs = out.with_name(f"{out.name}-jobs")
     try:
-        executor = submitit.AutoExecutor(folder=logs, cluster=asked.launch, slurm_max_num_timeout=MOST_TIMES)
+        executor = submitit.AutoExecutor(folder=logs, cluster=placement.launch, slurm_max_num_timeout=MOST_TIMES)
         executor.update_parameters(**how)
-        return executor.submit(TorchrunJob(command, os.getcwd(), asked.nodes, asked.per_node))
-    except (RuntimeError, OSError) as error:  # of submitit, too
-        raise UsageError(f"{asked.launch} takes no job: {first_line(error)}") from None
+        return executor.submit(TorchrunJob(command, os.getcwd(), placement.nodes, placement.per_node))
+    except (RuntimeError, OSError) as error:  # submitit raises these, too
+        raise UsageError(f"{placement.launch} takes no job: {first_line(error)}") from None

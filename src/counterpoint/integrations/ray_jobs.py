@@ -1,7 +1,7 @@
 """Pieces of work on a Ray cluster, or on the processors and GPUs of this machine: the one module that imports Ray.
 
 An actor is a worker: it opens encoder and samples once, and does one piece after the other. Between processes Ray sends
-Python objects, which only who is trusted may send: its ports belong into a closed network.
+Python objects, which only trusted senders may send: its ports belong into a closed network.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ from counterpoint.core import __version__
 from counterpoint.core.errors import MAX_LINE, CounterpointError, RunError, UsageError
 from counterpoint.core.ranks import Item, Result, State, Workers
 
-AHEAD = 2  # pieces that each worker has been given: the second begins as soon as the first ends
-RETRIES = 3  # of a piece whose worker died
-RESTARTS = 100  # of a worker: machines that are taken back, in a job of days
-AWAY_SECONDS = 600.0  # for which no worker may be there
+AHEAD = 2  # pieces at each worker at a time: the second begins as soon as the first ends
+RETRIES = 3  # most retries of a piece whose worker died
+RESTARTS = 100  # most restarts of a worker: a job of days loses many machines
+AWAY_SECONDS = 600.0  # longest time without any worker
 CONNECT_SECONDS, PORT = 5.0, 6379
 GOES_ON = "what is finished stays, and the same command goes on"
 ON_THIS_MACHINE = ("auto", "local")
@@ -31,12 +31,12 @@ LIBRARIES = ("torch", "Pillow")  # on which figures may depend
 
 @dataclass(frozen=True)
 class RayEngine:
-    """Workers on Ray.
+    """An engine whose workers run on Ray.
 
     Attributes:
         address: ``local`` starts Ray on this machine until the work ends; ``auto`` is the cluster that this machine
             belongs to; else HOST, HOST:PORT, or ray://HOST:PORT.
-        workers: how many; None is one per GPU of the cluster, or per processor where there are none.
+        workers: the number of workers; None is one per GPU of the cluster, or per processor if it has none.
         gpus_per_worker: share of a GPU for each; None is 1 where the cluster has GPUs, else 0.
     """
 
@@ -55,14 +55,14 @@ class RayEngine:
         """
         ray = require_ray()
         is_own = not ray.is_initialized()
-        # Ray writes of workers that died to standard output, which holds answers here.
+        # Ray reports dead workers on standard output, which is for the answers of a verb.
         with contextlib.redirect_stdout(sys.stderr):
             if is_own:
                 _connect(ray, self.address)
             workers = list[Any]()
             try:
                 options, number = self._share(ray.cluster_resources())
-                # Kept here for workers that start again, whose arguments Ray would have let go.
+                # Kept here for workers that start again: Ray would have freed their arguments.
                 job = ray.put(_Job(begin, os.getcwd(), versions()))
                 actor = ray.remote(_Worker).options(**options, max_restarts=RESTARTS, max_task_retries=RETRIES)
                 workers += [actor.remote([job]) for _ in range(number)]
@@ -73,8 +73,8 @@ class RayEngine:
                 if is_own:
                     ray.shutdown()
 
-    def _share(self, there: dict[str, float]) -> tuple[dict[str, float], int]:
-        gpus, cpus = there.get("GPU", 0.0), there.get("CPU", 1.0)
+    def _share(self, resources: dict[str, float]) -> tuple[dict[str, float], int]:
+        gpus, cpus = resources.get("GPU", 0.0), resources.get("CPU", 1.0)
         share = self.gpus_per_worker if self.gpus_per_worker is not None else float(gpus > 0)
         number = self.workers or max(1, int(gpus / share if share else cpus))
         # Ray takes whole GPUs, or a part of one.
@@ -96,7 +96,7 @@ class _Job(Generic[State]):
 
 
 class _Worker(Generic[State]):
-    """An actor. It opens when the first piece comes: an error then reaches who asked, with its cause.
+    """An actor that opens its state when the first piece comes, so that an error reaches the caller with its cause.
 
     Args:
         job: reference to a ``_Job``, in a list that keeps Ray from reading it.
@@ -106,7 +106,7 @@ class _Worker(Generic[State]):
         self._job, self._state = job, list[State]()
 
     def answer(self) -> None:
-        """Be there, and open nothing."""
+        """Answer that the actor is there, without opening its state."""
 
     def run(self, work: Callable[..., Result], *items: Any) -> Result:
         if not self._state:
@@ -120,7 +120,7 @@ class _Worker(Generic[State]):
 
 
 class _LostWorkerError(RunError):
-    """A worker died, or its node."""
+    """A worker or its node died."""
 
 
 @dataclass(frozen=True)
@@ -129,18 +129,18 @@ class _RayWorkers(Generic[State]):
     actors: list[Any]
 
     def ask(self, question: Callable[[State], Result]) -> Result:
-        """The answer of the first actor; the others open what they need meanwhile."""
+        """Return the answer of the first actor; the others open what they need meanwhile."""
         answers = [actor.run.remote(question) for actor in self.actors]
         return self._result(answers[0], "opening")
 
     def each(self, work: Callable[[State, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-        """Give each actor few pieces at a time, and another one as one ends.
+        """Give each actor a few pieces at a time, and another one when one ends.
 
         A piece whose actor died goes to whichever is free. The actor gets the next one once it answers: while a node is
         away, any number of tries fails at once.
         """
         waiting, again, failed = iter(items), list[Item](), list[Item]()
-        running, asked, idle = dict[Any, tuple[Any, Item]](), dict[Any, Any](), list[Any]()
+        running, probes, idle = dict[Any, tuple[Any, Item]](), dict[Any, Any](), list[Any]()
 
         def give(actor: Any) -> None:
             for item in [again.pop()] if again else islice(waiting, 1):
@@ -151,12 +151,12 @@ class _RayWorkers(Generic[State]):
         for actor in self.actors * AHEAD:
             give(actor)
         while running or again:
-            ended, _ = self.ray.wait([*running, *asked], timeout=None if running else AWAY_SECONDS)
+            ended, _ = self.ray.wait([*running, *probes], timeout=None if running else AWAY_SECONDS)
             if not ended:
                 raise RunError(f"no worker came back within {AWAY_SECONDS:g} s; {GOES_ON}")
-            if ended[0] in asked:
+            if ended[0] in probes:
                 self._result(ended[0], "a worker")
-                give(asked.pop(ended[0]))
+                give(probes.pop(ended[0]))
                 continue
             actor, item = running.pop(ended[0])
             try:
@@ -166,14 +166,14 @@ class _RayWorkers(Generic[State]):
                 if failed.count(item) > RETRIES:
                     raise
                 again.append(item)
-                asked.update({each.answer.options(max_task_retries=-1).remote(): each for each in (actor, *idle)})
+                probes.update({each.answer.options(max_task_retries=-1).remote(): each for each in (actor, *idle)})
                 idle.clear()
                 continue
             give(actor)
             yield item, result
 
     def _result(self, reference: Any, title: str) -> Any:
-        """What a worker returned, or its error as one of ours."""
+        """Return the result of a worker, or raise its error as one of ours."""
         try:
             return self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:
@@ -192,7 +192,7 @@ def require_ray() -> Any:
     Raises:
         UsageError: it is not installed.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise Ray sends statistics to its makers
     try:
         import ray  # deferred: the extra `ray` may be absent, and is loaded for its engine only
     except ImportError:
@@ -201,7 +201,7 @@ def require_ray() -> Any:
 
 
 def versions() -> dict[str, str]:
-    """What must be the same on all nodes; Ray compares its own version itself."""
+    """List the versions that must be the same on all nodes; Ray compares its own version itself."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"counterpoint": __version__, "Python": python} | {name: version(name).split("+")[0] for name in LIBRARIES}
 
@@ -210,7 +210,7 @@ def check_versions(expected: dict[str, str]) -> None:
     """Require a worker's versions to be those of the process that gives the work.
 
     Raises:
-        UsageError: naming the node and what differs.
+        UsageError: a version differs; the error names the node and the version.
     """
     for name, own in versions().items():
         if own != expected[name]:
@@ -223,15 +223,15 @@ def check_versions(expected: dict[str, str]) -> None:
 def _connect(ray: Any, address: str) -> None:
     if address not in ON_THIS_MACHINE:
         address = address if ":" in address else f"{address}:{PORT}"
-        _knock(address)
+        _check_listening(address)
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
         raise UsageError(f"--address {address}: no Ray cluster that can be used: {_line(error)}") from None
 
 
-def _knock(address: str) -> None:
-    """Ask whether anybody listens, which Ray would try for minutes."""
+def _check_listening(address: str) -> None:
+    """Check that a server listens at the address, which Ray would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
@@ -243,7 +243,7 @@ def _knock(address: str) -> None:
 
 
 def _line(error: BaseException) -> str:
-    """An error's text in one line; Ray's have many, and what matters of a traceback is its end."""
+    """Write the text of an error in one line; of a traceback, only its last line."""
     lines = str(error).strip().splitlines()
-    told = lines[-1:] if any(line.startswith("Traceback") or "traceback:" in line for line in lines) else lines
-    return " ".join(" ".join(told).split())[:MAX_LINE] or type(error).__name__
+    chosen = lines[-1:] if any(line.startswith("Traceback") or "traceback:" in line for line in lines) else lines
+    return " ".join(" ".join(chosen).split())[:MAX_LINE] or type(error).__name__

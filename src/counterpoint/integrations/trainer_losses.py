@@ -32,7 +32,7 @@ from counterpoint.methods.joint import loss_across_ranks
 from counterpoint.nn.heads import OutputMap
 
 ONE_DIRECTION = Pairing("cross-view", "first")
-Features = Mapping[str, Any]  # of one column: input_ids, attention_mask, ..., as the model takes them
+Features = Mapping[str, Any]  # features of one column: input_ids, attention_mask, ..., as the model takes them
 
 
 class SentenceLoss(nn.Module):
@@ -77,7 +77,7 @@ class SentenceLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model  # the trainer puts its own copy here
-        self.loss = _checked(loss or InfoNCE(0.05, negatives="cross-view", anchors="first"))
+        self.loss = _check_loss(loss or InfoNCE(0.05, negatives="cross-view", anchors="first"))
         self.output = OutputMap(normalize=False) if output is None else output
         self.mini_batch_size, self.gather_across_devices = mini_batch_size, gather_across_devices
         self.num_calls = 0
@@ -87,7 +87,7 @@ class SentenceLoss(nn.Module):
 
         Args:
             sentence_features: features of each column, as the trainer's collator makes them.
-            labels: of the column ``label``, (N,); only losses that use labels look at them.
+            labels: the column ``label``, (N,); only losses that use labels look at them.
 
         Raises:
             DataError: too few columns or sentences, or columns of negatives for a loss that does not take them.
@@ -103,7 +103,7 @@ class SentenceLoss(nn.Module):
             )
         for module in self.loss.modules():
             if isinstance(module, LogitScale):
-                module.limit_()  # what the last step of the optimiser did
+                module.limit_()  # the last step of the optimiser may have passed the limit
         if len(columns) > 2:
             return self._beside_negatives(columns)
         z0, z1 = columns
@@ -115,7 +115,7 @@ class SentenceLoss(nn.Module):
         return self.loss(z0, z1, used, **drawn)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What the model card says of the loss."""
+        """Return what the model card says of the loss."""
         output = {"d0": self.output.d0, "nonnegative": self.output.nonnegative}
         return {"loss": repr(self.loss), **output, "mini_batch_size": self.mini_batch_size}
 
@@ -126,7 +126,7 @@ class SentenceLoss(nn.Module):
         return GradientCache(_Column(self.model, features), self.mini_batch_size)(rows_N)
 
     def _beside_negatives(self, columns: list[Tensor]) -> Tensor:
-        """Anchors against all positives and negatives: a negative is a sample that is no anchor."""
+        """Score anchors against all positives and negatives; a negative is a sample that is no anchor."""
         loss = self.loss
         is_pairwise = isinstance(loss, PairLoss | HardNegatives | AlphaCL) and loss.pairing == ONE_DIRECTION
         if not is_pairwise or (isinstance(loss, AlphaCL) and not loss.streams):
@@ -156,7 +156,7 @@ class _Column(nn.Module):
 
 
 def _sentence_embedding(model: nn.Module, features: dict[str, Any]) -> Tensor:
-    result = model(features)  # which adds to the features
+    result = model(features)  # the model adds to the features
     if not isinstance(result, Mapping) or "sentence_embedding" not in result:
         raise UsageError(
             f"model must give a sentence_embedding, as a SentenceTransformer does, got {type(model).__name__}; "
@@ -190,7 +190,7 @@ class EmbeddingLoss(nn.Module):
 
     def __init__(self, loss: Loss, *, output: OutputMap | None = None) -> None:
         super().__init__()
-        self.loss = _checked(loss)
+        self.loss = _check_loss(loss)
         self.output = OutputMap(normalize=False) if output is None else output
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
@@ -223,7 +223,7 @@ class EmbeddingLoss(nn.Module):
 
 
 def _over_positive_pairs(loss: PairLoss, z_ND: Tensor, labels_N: Tensor) -> Tensor:
-    """Value of a loss: phi of each positive pair's sum over the vectors of other labels."""
+    """Compute a loss: phi of each positive pair's sum over the vectors of other labels."""
     z_ND = prepare_views(z_ND, z_ND, labels_N, normalize=True)[0]
     is_same_NN = labels_N[:, None] == labels_N
     anchor_P, positive_P = is_same_NN.fill_diagonal_(False).nonzero().unbind(1)
@@ -242,7 +242,7 @@ def _over_positive_pairs(loss: PairLoss, z_ND: Tensor, labels_N: Tensor) -> Tens
     return loss.reduced(loss.phi_of(statistic_P), 1.0)
 
 
-def _checked(loss: Loss) -> Loss:
+def _check_loss(loss: Loss) -> Loss:
     if not isinstance(loss, Loss):
         raise UsageError(f"loss must be one of counterpoint.losses, such as InfoNCE(0.05), got {type(loss).__name__}")
     return loss

@@ -1,4 +1,4 @@
-"""The page of an audit: what is there, what was found with its pictures, and what was measured; no script."""
+"""The page of an audit: contents, findings with their pictures, and measurements, without a script."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -23,35 +23,35 @@ ANSWERS = {
 }
 
 
-def render_audit(found: Audit) -> Markup:
-    """Render the page."""
-    cards = [_observation(each, found, is_first=at == 0) for at, each in enumerate(found.observations)]
+def render_audit(audit: Audit) -> Markup:
+    """Render the page of an audit."""
+    cards = [_card(observation, audit, is_first=at == 0) for at, observation in enumerate(audit.observations)]
     findings = element("div", cards, class_="cards") if cards else element("p", "Nothing to remark.", class_="reading")
-    contents, cue = _contents(found), max(found.cues, key=lambda each: each.skill, default=None)
+    contents, best = _contents(audit), max(audit.cues, key=lambda cue: cue.skill, default=None)
     parts = [
         PageSection("found", "Findings", "What should be known before training?", findings),
-        PageSection("there", "Contents", "What is there?", contents, f"{found.facts[0]}.", is_open=False),
+        PageSection("there", "Contents", "What is there?", contents, f"{audit.facts[0]}.", is_open=False),
     ]
-    if cue is not None:
-        told = f"By {cue.name} alone {percent(cue.accuracy)} are right, by chance {percent(cue.majority)}."
-        parts.append(PageSection("cues", "Shortcuts", "Are there shortcuts?", _cue_table(found), told, is_open=False))
-    verdict = PageSection("verdict", "Verdict", "Can it be trained on?", _verdict(found))
-    facts = f"{found.passport.num_good:,} of {found.passport.num_found:,} samples can be used"
-    facts += f"; compared with {hide_folders(found.against)}" if found.against else ""
-    header = plain_header("Counterpoint looks at data", printable(found.name), facts)
-    return document(AUDIT_PAGE, f"Counterpoint: {printable(found.name)}", header, [verdict, *parts])
+    if best is not None:
+        answer = f"By {best.name} alone {percent(best.accuracy)} are right, by chance {percent(best.majority)}."
+        parts.append(PageSection("cues", "Shortcuts", "Are there shortcuts?", _cue_table(audit), answer, is_open=False))
+    verdict = PageSection("verdict", "Verdict", "Can it be trained on?", _verdict(audit))
+    facts = f"{audit.passport.num_good:,} of {audit.passport.num_found:,} samples can be used"
+    facts += f"; compared with {hide_folders(audit.against)}" if audit.against else ""
+    header = plain_header("Counterpoint looks at data", printable(audit.name), facts)
+    return document(AUDIT_PAGE, f"Counterpoint: {printable(audit.name)}", header, [verdict, *parts])
 
 
-def _verdict(found: Audit) -> Markup:
-    worst = found.observations[0] if found.observations else None
-    told = element("p", badge(found.level), " ", prose(worst.title if worst else "Nothing to remark."), class_="lede")
+def _verdict(audit: Audit) -> Markup:
+    worst = audit.observations[0] if audit.observations else None
+    title = element("p", badge(audit.level), " ", prose(worst.title if worst else "Nothing to remark."), class_="lede")
     remedy = element("p", element("strong", "Try: "), prose(worst.remedy)) if worst and worst.remedy else None
-    charts = list(filter(None, (_class_sizes(found), _widths(found), _cue_chart(found))))
-    return join(element("p", ANSWERS[found.level], class_="word"), told, remedy, panels(charts) if charts else None)
+    charts = list(filter(None, (_class_sizes(audit), _widths(audit), _cue_chart(audit))))
+    return join(element("p", ANSWERS[audit.level], class_="word"), title, remedy, panels(charts) if charts else None)
 
 
-def _class_sizes(found: Audit) -> Markup | None:
-    counts = sorted(found.passport.classes.values(), reverse=True)
+def _class_sizes(audit: Audit) -> Markup | None:
+    counts = sorted(audit.passport.classes.values(), reverse=True)
     if len(set(counts)) < 2:
         return None
     title = f"{len(counts):,} classes, from {counts[0]:,} to {counts[-1]:,} samples"
@@ -59,9 +59,9 @@ def _class_sizes(found: Audit) -> Markup | None:
     return _histogram(title, ("class, the largest first", "samples"), edges, counts)
 
 
-def _widths(found: Audit) -> Markup | None:
-    """The widths of pictures, a quarter of them in each bin."""
-    edges = [float(end) for end in found.passport.widths if end is not None]
+def _widths(audit: Audit) -> Markup | None:
+    """Draw a histogram of the widths of pictures, with a quarter of them in each bin."""
+    edges = [float(end) for end in audit.passport.widths if end is not None]
     if len(edges) < 5 or len(set(edges)) < len(edges):  # a quarter of one width has no height to draw
         return None
     heights = [25 / (high - low) for low, high in pairwise(edges)]
@@ -69,18 +69,18 @@ def _widths(found: Audit) -> Markup | None:
     return _histogram(title, ("pixels", "percent of the pictures per pixel"), edges, heights)
 
 
-def _cue_chart(found: Audit) -> Markup | None:
-    known = [cue for cue in found.cues if cue.accuracy is not None]
-    if not known:
+def _cue_chart(audit: Audit) -> Markup | None:
+    cues = [cue for cue in audit.cues if cue.accuracy is not None]
+    if not cues:
         return None
-    ends = [end for cue in known for end in (cue.low, cue.high, cue.majority)]
+    ends = [end for cue in cues for end in (cue.low, cue.high, cue.majority)]
     rows = [
-        IntervalRow(cue.name, [(cue.low or 0.0, cue.accuracy or 0.0, cue.high or 0.0, Style("c1"))]) for cue in known
+        IntervalRow(cue.name, [(cue.low or 0.0, cue.accuracy or 0.0, cue.high or 0.0, Style("c1"))]) for cue in cues
     ]
     title = "What predicts the class without its content"
     axis = percent_axis("right, in held-out folds", [0.0, *ends])
     group, words = IntervalGroup("", rows), ChartText(title, "")
-    chance = max(cue.majority or 0.0 for cue in known)
+    chance = max(cue.majority or 0.0 for cue in cues)
     draw = interval_drawing(axis, [group], words, zero=chance)
     return figure(title, f"The line is chance, {percent(chance)}; far right of it is a shortcut.", draw, HALF, None)
 
@@ -92,58 +92,59 @@ def _histogram(title: str, axes: tuple[str, str], edges: Sequence[float], height
     return figure(title, "", draw, HALF, None)
 
 
-def _observation(each: Observation, found: Audit, *, is_first: bool) -> Markup:
-    title = element("summary", element("h3", badge(each.level), " ", prose(each.title)))
+def _card(observation: Observation, audit: Audit, *, is_first: bool) -> Markup:
+    title = element("summary", element("h3", badge(observation.level), " ", prose(observation.title)))
     # Groups are named below their pictures.
-    named = ("group: ", "and ") if found.pictures and each.groups else ()
-    told = [line for line in each.details if not line.startswith(named)] if named else each.details
-    more = len(each.groups) - MOST_GROUPS if named else 0
-    told = [*([f"and {more} more"] if more > 0 else []), *told]
-    lines = [element("p", prose(printable(line)), class_="note") for line in told]
-    return element("details", title, _pictures(each, found), lines, class_=f"card level-{each.level}", open=is_first)
+    prefixes = ("group: ", "and ") if audit.pictures and observation.groups else ()
+    details = [line for line in observation.details if not (prefixes and line.startswith(prefixes))]
+    more = len(observation.groups) - MOST_GROUPS if prefixes else 0
+    details = [*([f"and {more} more"] if more > 0 else []), *details]
+    lines = [element("p", prose(printable(line)), class_="note") for line in details]
+    look = f"card level-{observation.level}"
+    return element("details", title, _pictures(observation, audit), lines, class_=look, open=is_first)
 
 
-def _pictures(each: Observation, found: Audit) -> Markup | None:
-    """Thumbnails: a block for each group of copies, or one row."""
-    if each.groups:
-        kept = list(filter(None, (_copies_side_by_side(group, found) for group in each.groups[:MOST_GROUPS])))
-        return element("div", kept, class_="concepts") if kept else None
-    shown = list(filter(None, (_picture(name, found, words) for name, words in each.said[:PER_ROW])))
-    return element("div", shown, class_="thumbs") if shown else None
+def _pictures(observation: Observation, audit: Audit) -> Markup | None:
+    """Draw the thumbnails of an observation: a block for each group of copies, or one row."""
+    if observation.groups:
+        blocks = list(filter(None, (_copies_side_by_side(group, audit) for group in observation.groups[:MOST_GROUPS])))
+        return element("div", blocks, class_="concepts") if blocks else None
+    pictures = list(filter(None, (_picture(name, audit, words) for name, words in observation.said[:PER_ROW])))
+    return element("div", pictures, class_="thumbs") if pictures else None
 
 
-def _copies_side_by_side(group: DuplicateGroup, found: Audit) -> Markup | None:
+def _copies_side_by_side(group: DuplicateGroup, audit: Audit) -> Markup | None:
     members = list(range(min(len(group.names), PER_GROUP)))
-    pictures = [_picture(group.names[at], found) for at in members]
+    pictures = [_picture(group.names[at], audit) for at in members]
     if all(picture is None for picture in pictures):
         return None
-    told = [element("li", printable(group.names[at]), _part_and_label(group, at)) for at in members]
+    items = [element("li", printable(group.names[at]), _part_and_label(group, at)) for at in members]
     relation = f"correlation {group.similarity or 0:.2f}" + (f", {group.turn}" if group.turn else "")
     title = element("header", element("h4", "equal pixels" if group.is_equal else relation))
     return element(
         "article",
         title,
         element("div", pictures, class_=f"thumbs per-row-{len(members)}"),
-        element("ul", told, class_="facts"),
+        element("ul", items, class_="facts"),
         class_="concept",
     )
 
 
 def _part_and_label(group: DuplicateGroup, at: int) -> str:
-    known = [words[at] for words in (group.splits, group.labels) if at < len(words) and words[at]]
-    return f" ({', '.join(known)})" if known else ""
+    parts = [words[at] for words in (group.splits, group.labels) if at < len(words) and words[at]]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
-def _picture(name: str, found: Audit, words: str = "") -> Markup | None:
-    address, title = found.pictures.get(name), printable(f"{name}: {words}" if words else name)
+def _picture(name: str, audit: Audit, words: str = "") -> Markup | None:
+    address, title = audit.pictures.get(name), printable(f"{name}: {words}" if words else name)
     return None if address is None else element("img", src=address, alt=title, title=title)
 
 
-def _contents(found: Audit) -> Markup:
+def _contents(audit: Audit) -> Markup:
     # Shortcuts have a table of their own.
-    told = found.model_copy(update={"cues": ()}).facts
-    facts = element("ul", [element("li", hide_folders(line)) for line in told], class_="reading")
-    counts = sorted(found.passport.classes.items(), key=lambda item: -item[1])
+    sentences = audit.model_copy(update={"cues": ()}).facts
+    facts = element("ul", [element("li", hide_folders(line)) for line in sentences], class_="reading")
+    counts = sorted(audit.passport.classes.items(), key=lambda item: -item[1])
     if not counts:
         return facts
     total = sum(count for _, count in counts)
@@ -155,7 +156,7 @@ def _contents(found: Audit) -> Markup:
     return join(facts, element("h3", "Classes"), data_table("Classes", ["class", "samples", "share"], rows), note)
 
 
-def _cue_table(found: Audit) -> Markup:
+def _cue_table(audit: Audit) -> Markup:
     rows: Sequence[Sequence[Child]] = [
         [
             cue.name,
@@ -164,7 +165,7 @@ def _cue_table(found: Audit) -> Markup:
             percent(cue.majority or 0.0, 1),
             f"{cue.num_samples:,}",
         ]
-        for cue in found.cues
+        for cue in audit.cues
     ]
     note = (
         "Share of held-out pictures whose class this alone predicts, in three folds, beside the share of the largest "

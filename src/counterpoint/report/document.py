@@ -24,9 +24,9 @@ class PageSection:
 
     Attributes:
         name: its anchor.
-        title: for the navigation.
-        question: what it answers; its heading.
-        content: what it shows.
+        title: its title in the navigation.
+        question: the question that it answers; its heading.
+        content: its content.
         answer: the answer in a few words, beside the question of a section that folds.
         is_open: whether a section that folds is open at first; None for one that does not fold.
     """
@@ -41,12 +41,12 @@ class PageSection:
 
 @dataclass(frozen=True)
 class PageKind:
-    """What pages of one kind share.
+    """The properties that all pages of one kind share.
 
     Attributes:
-        name: what such a page is called.
-        example: a file name for one.
-        generator: the tag by which an earlier page is known.
+        name: the name of such a page.
+        example: a file name for such a page.
+        generator: the tag by which an earlier page is recognised.
         styles: style sheets of this package.
         scripts: scripts of this package, run in their order; without one, the page's policy forbids any.
     """
@@ -62,9 +62,9 @@ def document(kind: PageKind, title: str, top: Child, parts: Sequence[PageSection
     """Assemble a document that reads without a script, without a network, in light and dark.
 
     Args:
-        kind: its styles and script.
-        title: of the browser's window.
-        top: shown above the sections.
+        kind: the kind of page, with its styles and scripts.
+        title: the title of the browser's window.
+        top: the content above the sections.
         parts: the sections, in their order.
 
     Returns:
@@ -77,11 +77,11 @@ def document(kind: PageKind, title: str, top: Child, parts: Sequence[PageSection
 
 
 def plain_header(brand: str, title: str, facts: str) -> Markup:
-    """The part above the sections of a page without a script.
+    """Build the part above the sections of a page without a script.
 
     Args:
         brand: the line above the title: what made the page.
-        title: what it shows.
+        title: the title of the page.
         facts: the line below the title.
     """
     return element(
@@ -94,7 +94,7 @@ def plain_header(brand: str, title: str, facts: str) -> Markup:
 
 
 def write_page(target: Path, page: Markup) -> Path:
-    """Write a page to a place that was checked; returns the place."""
+    """Write a page to a place that was checked, and return the place."""
     write_text(target, page)
     return target
 

@@ -23,7 +23,7 @@ FEWEST = 8  # samples below which neighbours on a map say nothing
 NUM_NEAREST = 10  # neighbours that are compared
 PERPLEXITY = 30.0
 NUM_STEPS = 750
-BOTH_UP_TO = 1200  # samples; of more, t-SNE of the embedding alone
+BOTH_UP_TO = 1200  # samples up to which both places get a t-SNE; with more, only the first does
 SEED = 0
 
 
@@ -40,32 +40,32 @@ class Layout(Record):
 
 
 class MapRecord(Record):
-    """``map.json``: by place of the run, the layouts that take long to make."""
+    """The content of ``map.json``: for each place of the run, the layouts that take long to compute."""
 
     made_of: str  # hash of ``collection.npz``
     tsne: Mapping[str, Layout]
     pca_trustworthiness: Mapping[str, Figure]
 
 
-def read_map(folder: RunFolder, known: Collection | None) -> MapRecord | None:
-    """Read ``map.json``; None where there is none, or one of another collection.
+def read_map(folder: RunFolder, collection: Collection | None) -> MapRecord | None:
+    """Read ``map.json``; None if there is none, or if it is of another collection.
 
     Raises:
         RunError: it is damaged, or was changed after it was written.
     """
     path = folder.map_layout
-    if known is None or not path.exists():
+    if collection is None or not path.exists():
         return None
-    found = read_record(MapRecord, read_derived(folder, path, must_be_sealed=True), path.name)
-    if found.made_of != sha256_of(folder.collection):
+    record = read_record(MapRecord, read_derived(folder, path, must_be_sealed=True), path.name)
+    if record.made_of != sha256_of(folder.collection):
         return None
-    if any(len(each.x) != len(known) or len(each.y) != len(known) for each in found.tsne.values()):
-        raise RunError(f"{path} is damaged: it needs one position for each of {len(known)} samples")
-    return found
+    if any(len(layout.x) != len(collection) or len(layout.y) != len(collection) for layout in record.tsne.values()):
+        raise RunError(f"{path} is damaged: it needs one position for each of {len(collection)} samples")
+    return record
 
 
 def on_grid(points_N2: NDArray[np.floating]) -> Whole:
-    """Positions as whole numbers up to ``GRID``, both axes on one scale and in the middle.
+    """Turn positions into whole numbers from 0 to ``GRID``, both axes on one scale and centred.
 
     >>> on_grid(np.array([[0.0, 1.0], [2.0, 1.0]])).tolist()
     [[0, 2048], [4095, 2048]]
@@ -76,33 +76,31 @@ def on_grid(points_N2: NDArray[np.floating]) -> Whole:
 
 
 def make_map(folder: RunFolder, *, quiet: bool) -> MapRecord | None:
-    """Lay out the map of a run, unless that was done of the same collection.
+    """Lay out the map of a run, unless that was done for the same collection.
 
     Args:
         folder: the run; ``map.json`` is written there.
         quiet: show no progress.
 
     Returns:
-        The record; None where ``diagnose`` has kept no samples.
+        The record; None if ``diagnose`` has kept no samples.
 
     Raises:
         RunError: a damaged file, or the disk refuses.
     """
-    known = read_collection(folder)
-    earlier = read_map(folder, known)
-    if known is None or earlier is not None:
+    collection = read_collection(folder)
+    earlier = read_map(folder, collection)
+    if collection is None or earlier is not None:
         return earlier
     from counterpoint.core.thread_parts import one_thread  # deferred: loads torch, and a map may be there
     from counterpoint.engine.progress import Reporter  # deferred: likewise
 
-    places = tsne_places(known)
+    places = tsne_places(collection)
     tsne, pca = {}, {}
-    with (
-        Reporter(quiet=quiet).bar(f"laying out a map of {len(known):,} samples", len(PLACES) + len(places)) as advance,
-        one_thread(),
-    ):
+    title = f"laying out a map of {len(collection):,} samples"
+    with Reporter(quiet=quiet).bar(title, len(PLACES) + len(places)) as advance, one_thread():
         for place in PLACES:
-            scores_NK = known.scores[place]
+            scores_NK = collection.scores[place]
             pca[place] = _trust(scores_NK, scores_NK[:, :2])
             advance()
             if place in places:
@@ -113,16 +111,16 @@ def make_map(folder: RunFolder, *, quiet: bool) -> MapRecord | None:
     return record
 
 
-def tsne_places(known: Collection) -> list[str]:
-    """Of which places a t-SNE is made: of those whose features differ, and of at most one where there are many."""
-    if len(known) < FEWEST:
+def tsne_places(collection: Collection) -> list[str]:
+    """Places that get a t-SNE: those whose features differ, but only the first of them if there are many samples."""
+    if len(collection) < FEWEST:
         return []
-    varied = [place for place in PLACES if known.variance[place].sum() > 0]
-    return varied if len(known) <= BOTH_UP_TO else varied[:1]
+    varied = [place for place in PLACES if collection.variance[place].sum() > 0]
+    return varied if len(collection) <= BOTH_UP_TO else varied[:1]
 
 
 def tsne_layout(scores_NK: NDArray[np.float64]) -> Layout:
-    """t-SNE (vandermaaten2008) of principal components, begun at the first two; the same scores give the same map."""
+    """Compute t-SNE (vandermaaten2008) of principal components, started at the first two; equal scores, equal maps."""
     spread = max(float(scores_NK[:, 0].std()), 1e-12)
     from sklearn.manifold import TSNE  # deferred: it takes a second, and only a page needs it
 
@@ -139,7 +137,7 @@ def tsne_layout(scores_NK: NDArray[np.float64]) -> Layout:
 
 
 def _trust(scores_NK: NDArray[np.float64], points_N2: NDArray[np.floating]) -> float | None:
-    """Trustworthiness of a map; None for few samples or equal ones, of which no neighbour is nearer than another."""
+    """Trustworthiness of a map; None for few samples, or equal ones, which have no nearest neighbours."""
     if len(scores_NK) < FEWEST or float(np.ptp(scores_NK, axis=0).max()) == 0:
         return None
     from sklearn.manifold import trustworthiness  # deferred: see `tsne_layout`

@@ -2,7 +2,7 @@
 
 Text from outside is made fit to print first (``core.terminal_text.printable``).
 
-``Markup`` plus a plain string is a plain string again, so a slip of the pen escapes too much, never too little.
+``Markup`` plus a plain string is a plain string again, so a mistake escapes too much, never too little.
 """
 
 import html
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 VOID_TAGS = frozenset({"br", "col", "hr", "img", "input", "link", "meta"})
-# Control characters, lone surrogates and direction overrides have no place in a page; a visible mark takes theirs.
+# Control characters, lone surrogates and direction overrides have no place in a page; a visible mark replaces them.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 # A command of this program, or what backticks enclose.
 CODE = re.compile(r"`([^`]+)`|(counterpoint [a-z]+(?: RUN)?(?: --[\w.-]+(?: (?:'[^']*'|(?!--)[\w./'-]+))?)*)")
@@ -59,8 +59,8 @@ def element(tag: str, *children: Child, **attributes: Attribute) -> Markup:
     opening = f"<{tag}"
     for name, value in attributes.items():
         if value is not None and value is not False:
-            written = name.rstrip("_").replace("_", "-")
-            opening += f" {written}" if value is True else f' {written}="{_render(value)}"'
+            attribute = name.rstrip("_").replace("_", "-")
+            opening += f" {attribute}" if value is True else f' {attribute}="{_render(value)}"'
     return Markup(f"{opening}>" if tag in VOID_TAGS else f"{opening}>{join(*children)}</{tag}>")
 
 
@@ -71,10 +71,10 @@ def prose(text: str, run: str = "RUN") -> Markup:
     'look at it: <code>counterpoint diagnose runs/mine --pairs</code>, or <code>seed</code>'
     """
     parts, end = [], 0
-    for found in CODE.finditer(text):
-        code = found[1] or re.sub(r"\bRUN\b", lambda _: run, found[2])
-        parts += [text[end : found.start()], element("code", code)]
-        end = found.end()
+    for match in CODE.finditer(text):
+        code = match[1] or re.sub(r"\bRUN\b", lambda _: run, match[2])
+        parts += [text[end : match.start()], element("code", code)]
+        end = match.end()
     return join(parts, text[end:])
 
 

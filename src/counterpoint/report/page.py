@@ -16,6 +16,7 @@ from counterpoint.report.sections import Section, all_sections
 from counterpoint.report.wording import count, duration, number
 
 MAX_BYTES = 8_000_000
+SHOWN_VERBS = ("evaluate", "diagnose")  # their results are shown
 RUN_PAGE = PageKind(
     "report",
     "report.html",
@@ -53,17 +54,17 @@ def report(
         UsageError: no run, more than six, or one twice.
         RunError: not a run folder, a damaged file in it, or ``out`` cannot be written or is not a report.
     """
-    known = [as_run(run) for run in listed(runs)]
-    folders = [run.path for run in known]
+    page_runs = [as_run(run) for run in listed(runs)]
+    folders = [run.path for run in page_runs]
     _check_runs(folders)
     if out is not None:
         target = Path(out)
-    else:  # of the parents of several runs, so that the page does not go into one of them
+    else:  # the folder above several runs, so that the page does not go into one of them
         places = [folder.resolve().parent for folder in folders] if len(folders) > 1 else folders
         target = Path(os.path.commonpath(places)) / RunFolder(folders[0]).report.name
     # Refuse before the work: what a run lacks takes long to make.
     check_target(RUN_PAGE, target)
-    gaps = [_untrained(run.folder, ("evaluate", "diagnose")) for run in known] if bare else complete(known, quiet=quiet)
+    gaps = [_untrained(run.folder, SHOWN_VERBS) for run in page_runs] if bare else complete(page_runs, quiet=quiet)
     records = tuple(
         read_run(folder, name=name, order=order, gaps=gaps[order])
         for order, (folder, name) in enumerate(zip(folders, display_names(folders), strict=True))
@@ -97,21 +98,21 @@ def _check_runs(folders: Sequence[Path]) -> None:
 
 def _page(runs: Sequence[RunRecord], step: int) -> Markup:
     """Render the page with every section shrunk by a number of steps, as far as possible."""
-    drawn = [_drawn(section, runs, step) for section in all_sections()]
-    parts = [part for part in drawn if part.content]  # a section without content has nothing to say of these runs
+    sections = [_page_section(section, runs, step) for section in all_sections()]
+    parts = [part for part in sections if part.content]  # a section without content has nothing to say of these runs
     title = f"Counterpoint report: {', '.join(run.name for run in runs)}"
     return document(RUN_PAGE, title, _masthead(runs, parts), parts)
 
 
-def _drawn(section: Section, runs: Sequence[RunRecord], step: int) -> PageSection:
+def _page_section(section: Section, runs: Sequence[RunRecord], step: int) -> PageSection:
     """Draw a section; all but the first fold under their question and its answer."""
     content = (section.fill, *section.smaller)[min(step, len(section.smaller))](runs)
     if section.answer is None:
         return PageSection(section.name, section.title, section.question, content)
-    told = [f"{section.answer(run) or 'Not measured yet'}." for run in runs]
-    tagged = [element("span", run_tag(run), " ", words) for run, words in zip(runs, told, strict=True)]
-    answer = told[0] if len(set(told)) == 1 else join(tagged)  # a text that all share is written once
-    # Of several runs each section is as high as all together.
+    answers = [f"{section.answer(run) or 'Not measured yet'}." for run in runs]
+    tagged = [element("span", run_tag(run), " ", words) for run, words in zip(runs, answers, strict=True)]
+    answer = answers[0] if len(set(answers)) == 1 else join(tagged)  # a text that all share is written once
+    # With several runs a section is as high as all of them together, so it stays folded.
     is_open = len(runs) == 1 and section.opens is not None and section.opens(runs[0])
     return PageSection(section.name, section.title, section.question, content, answer, is_open)
 
@@ -122,7 +123,7 @@ def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup
     toggle = element(
         "button", "Dark", type="button", id="theme", class_="needs-script", aria_label="Switch to dark theme"
     )
-    # Where there is no room for all links, one leads to the folded questions, which are a table of contents.
+    # If there is no room for all links, a single one leads to the folded questions, which are a table of contents.
     questions = [element("a", "All questions", href=f"#{part.name}", class_="questions") for part in parts[1:2]]
     navigation = element("nav", element("ol", links), questions, toggle, aria_label="Sections")
     brand = element("p", "Counterpoint report", class_="brand")
@@ -150,41 +151,41 @@ def _facts(run: RunRecord) -> str:
     return " · ".join(part for part in parts if part)
 
 
-Gaps = dict[str, str]  # by verb, why something could not be made
+Gaps = dict[str, str]  # the reason why something could not be made, by verb
 
 
 def complete(runs: Sequence[Run], *, quiet: bool) -> list[Gaps]:
-    """Evaluate and diagnose the runs that are not yet, and lay out their maps, after one line that says so.
+    """Evaluate and diagnose the runs that lack it, and lay out their maps, after one line that says so.
 
     Args:
-        runs: of the page.
+        runs: the runs of the page.
         quiet: say nothing.
 
     Returns:
-        For each run, by verb, why something could not be made.
+        For each run, the reasons why something could not be made, by verb.
     """
     lacking = []
     for folder in (run.folder for run in runs):
         files = {"evaluate": (folder.evaluation,), "diagnose": (folder.findings, folder.arrays)}
-        lacking.append([verb for verb, made in files.items() if not all(file.exists() for file in made)])
+        lacking.append([verb for verb, outputs in files.items() if not all(file.exists() for file in outputs)])
     gaps = [_untrained(run.folder, verbs) for run, verbs in zip(runs, lacking, strict=True)]
-    makes = [[verb for verb in verbs if verb not in known] for verbs, known in zip(lacking, gaps, strict=True)]
+    makes = [[verb for verb in verbs if verb not in reasons] for verbs, reasons in zip(lacking, gaps, strict=True)]
     first = [f"{' and '.join(verbs)} {run.path.name}" for run, verbs in zip(runs, makes, strict=True) if verbs]
     if first:
         from counterpoint.engine.progress import Reporter  # deferred: loads torch, which takes seconds
 
         Reporter(quiet=quiet).say(f"first, as the page needs it: {', '.join(first)} (--bare leaves it out)")
-    for run, verbs, known in zip(runs, makes, gaps, strict=True):
-        known.update({verb: why for verb in verbs if (why := _make(verb, run, quiet=quiet))})
+    for run, verbs, reasons in zip(runs, makes, gaps, strict=True):
+        reasons.update({verb: why for verb in verbs if (why := _make(verb, run, quiet=quiet))})
         try:
             make_map(run.folder, quiet=quiet)
         except RunError as error:  # a folder that cannot be written: the page shows the principal components
-            known["report"] = f"The map could not be kept: {first_line(error)}."
+            reasons["report"] = f"The map could not be kept: {first_line(error)}."
     return gaps
 
 
 def _untrained(folder: RunFolder, verbs: Sequence[str]) -> Gaps:
-    """Why some verbs have nothing to look at; the state of the training says more than their errors."""
+    """Say by verb why there is no encoder; the state of the training says more than the errors of the verbs."""
     if not verbs or folder.encoder_card.exists():
         return {}
     status = folder.read_status().status
@@ -193,7 +194,7 @@ def _untrained(folder: RunFolder, verbs: Sequence[str]) -> Gaps:
 
 
 def _make(verb: str, run: Run, *, quiet: bool) -> str:
-    """Evaluate or diagnose; returns why that is not possible, if it is not."""
+    """Evaluate or diagnose; return why that is not possible, or an empty text."""
     from counterpoint.engine.progress import Reporter  # deferred: see `complete`
     from counterpoint.evaluation.protocol import evaluate  # deferred: see `complete`
     from counterpoint.runs.inspection import diagnose  # deferred: see `complete`

@@ -13,22 +13,22 @@ from counterpoint.evaluation.map_samples import Sheet
 from counterpoint.report.markup import Markup, element
 from counterpoint.report.run_record import RunRecord
 
-# Of the side of a picture as it is kept, while the page is too large; the last step shows no picture.
+# Share of the side of a picture at each step while the page is too large; the last step shows no picture.
 SHARES = (1.0, 1.0, 0.75, 0.5, 0.5, 0.0)
 SMOOTH_FROM = 24  # pixels; smaller pictures are enlarged with hard edges: nothing is there to smooth
-WEBP_QUALITY = 60  # of pictures that are shrunk once more
-ONE_QUALITY = 82  # of a single picture
+WEBP_QUALITY = 60  # quality of pictures that are shrunk again
+ONE_QUALITY = 82  # quality of a single picture
 LOSSLESS_SIDE = 16  # below this a PNG is as small as anything
-EDGE = 0.01  # of a picture that is cut off, where an enlarged one would take on the colours of those beside it
+EDGE = 0.01  # share of a picture cut off at each side: enlarged, it would take on the colours of its neighbours
 
 
 @dataclass(frozen=True)
 class PicturePlaces:
-    """Where the pictures of a run are on the page.
+    """The large picture on the page that holds the pictures of a run.
 
     Attributes:
-        name: of the large picture.
-        sheet: what it shows.
+        name: the name of the large picture.
+        sheet: its content.
     """
 
     name: str
@@ -38,9 +38,9 @@ class PicturePlaces:
         """Show one picture.
 
         Args:
-            place: on the sheet.
+            place: its place on the sheet.
             title: shown above the picture.
-            words: what else is known of it.
+            words: a description of it.
         """
         row, column = divmod(place, self.sheet.columns)
         # Title and description say what a screen reader says; the first shows under the pointer, too.
@@ -56,15 +56,15 @@ class PicturePlaces:
 
     @property
     def is_pixelated(self) -> bool:
-        """Whether its pictures are enlarged with hard edges."""
+        """Tell whether its pictures are enlarged with hard edges."""
         return self.sheet.side < SMOOTH_FROM
 
 
 def pictures_of(runs: Sequence[RunRecord], step: int) -> dict[int, PicturePlaces]:
-    """By order of a run, where its pictures are; runs of the same samples share them.
+    """Find where the pictures of each run are, by the order of the run; runs of the same samples share them.
 
     Args:
-        runs: of the page.
+        runs: the runs of the page.
         step: how often the page was shrunk.
     """
     if SHARES[step] == 0:
@@ -75,8 +75,8 @@ def pictures_of(runs: Sequence[RunRecord], step: int) -> dict[int, PicturePlaces
 
 
 def drawn_sheets(pictures: dict[int, PicturePlaces], step: int) -> list[Markup]:
-    """The large pictures, out of sight: what shows their parts refers to them."""
-    unique = {found.name: found.sheet for found in pictures.values()}
+    """Draw the large pictures, hidden: elements that show a part of one refer to it."""
+    unique = {places.name: places.sheet for places in pictures.values()}
     return [_drawn_sheet(name, sheet, SHARES[step]) for name, sheet in unique.items()]
 
 

@@ -45,8 +45,8 @@ class RunRecord:
     """Everything the page knows about one run; two records are equal only when they are the same one.
 
     ``other_evaluations`` are on other samples, or by other labels, than the run's own. ``spectra`` are by place and
-    descending, ``cosines`` of the embedding's pairs, and ``band`` is the range (2, k) of isotropic features of the
-    embedding's shape. ``gaps`` says by verb why what it makes could not be made.
+    descending, ``cosines`` are those of the embedding's pairs, and ``band`` is the range (2, k) of isotropic
+    features of the embedding's shape. ``gaps`` says for each verb why its result could not be made.
     """
 
     name: str
@@ -66,11 +66,11 @@ class RunRecord:
     curvature: HessianSpectrum | None = None
     collection: Collection | None = None
     layouts: MapRecord | None = None
-    path: str = ""  # what a command is to name; the bare name where the folder lies outside the working one
+    path: str = ""  # the run as a command names it; its name alone if it lies outside the working folder
 
     @property
     def is_readable(self) -> bool:
-        """Whether dimensions of its embedding are meant to be read: it is non-negative."""
+        """Tell whether dimensions of the embedding are meant to be read: whether it is non-negative."""
         if self.collection is not None:
             return len(self.collection.dominant_N) > 0
         return self.settings.get("output.nonnegative", "none") != "none"
@@ -82,13 +82,13 @@ class RunRecord:
         return self.collection
 
     def place(self, name: str) -> Measurements | None:
-        """The measurements of a place, if they were made."""
+        """The measurements of a place; None if they were not made."""
         return self.diagnosis.places.get(name) if self.diagnosis else None
 
     def measured(self, place: str, name: str) -> float | None:
-        """One measurement of a place, if it was made."""
-        found = self.place(place)
-        return found.figures.get(name) if found else None
+        """One measurement of a place; None if it was not made."""
+        measurements = self.place(place)
+        return measurements.figures.get(name) if measurements else None
 
 
 def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = MappingProxyType({})) -> RunRecord:
@@ -98,7 +98,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         path: the run folder.
         name: what the page calls the run.
         order: place of the run among the runs of the page, from 0; it picks the colour.
-        gaps: by verb, why what it makes could not be made.
+        gaps: for each verb, why its result could not be made.
 
     Returns:
         The record.
@@ -108,11 +108,11 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
     """
     folder = open_run(path)
     collection = read_collection(folder)
-    is_marked = folder.marker.is_file()  # else it is of 0.1.0, which sealed nothing
+    is_marked = folder.marker.is_file()  # a run of version 0.1.0, which sealed nothing, is not
     resolved = _read_settings(folder, folder.resolved, must_be_sealed=is_marked)
     reasons = resolved.pop("reasons", None)
     resolved.pop("out", None)  # the name of the run says it, and it always differs
-    asked = _read_settings(folder, folder.config, must_be_sealed=is_marked) if folder.config.exists() else None
+    config = _read_settings(folder, folder.config, must_be_sealed=is_marked) if folder.config.exists() else None
     evaluation = _read_if_there(EvaluationRecord, folder, folder.evaluation)
     diagnosis = _read_if_there(Findings, folder, folder.findings)
     others = sorted(folder.other_evaluations.glob("*.json"))
@@ -123,7 +123,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         card=_read_card(folder),
         # resolved.yaml has defaults and automatic choices, too; config.yaml only what was asked for.
         settings=flatten(resolved),
-        asked=None if asked is None else frozenset(flatten(asked)),
+        asked=None if config is None else frozenset(flatten(config)),
         reasons=flatten(reasons if isinstance(reasons, dict) else {}),
         epochs=tuple(read_record(EpochRecord, fit(record), folder.metrics.name) for record in folder.read_metrics()),
         evaluation=evaluation,
@@ -131,7 +131,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
             read_record(EvaluationRecord, fit(read_derived(folder, file)), f"{file.parent.name}/{file.name}")
             for file in others
         ),
-        # What was found rests on the evaluation in part, which may be newer.
+        # The findings rest in part on the evaluation, which may be newer.
         diagnosis=judged_anew(diagnosis, evaluation.rows if evaluation else ()) if diagnosis else None,
         **_read_arrays(folder),
         gaps={verb: printable(why) for verb, why in gaps.items()},
@@ -145,7 +145,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
 
 
 def _path_for_commands(path: Path) -> str:
-    """A run folder as a command in the working folder names it, never with a folder of the user's above that."""
+    """Write a run folder as a command in the working folder names it, without the user's folders above that one."""
     if not path.is_absolute():
         return shlex.quote(str(path))
     here = Path.cwd()
@@ -228,15 +228,15 @@ def _read_if_there(kind: type[Model], folder: RunFolder, path: Path) -> Model | 
     return read_record(kind, fit(read_derived(folder, path)), path.name) if path.exists() else None
 
 
-def _with_printable_names(known: Collection) -> Collection:
+def _with_printable_names(samples: Collection) -> Collection:
     names, classes = (
-        tuple(printable(" ".join(text.split())) for text in texts) for texts in (known.names, known.class_names)
+        tuple(printable(" ".join(text.split())) for text in texts) for texts in (samples.names, samples.class_names)
     )
-    return replace(known, names=names, class_names=classes)
+    return replace(samples, names=names, class_names=classes)
 
 
 def _read_arrays(folder: RunFolder) -> dict[str, Any]:
-    """The fields of the record that come from the arrays; a missing file, or a missing array in it, is not an error."""
+    """Read the fields of the record that are arrays; a missing file, or a missing array in it, is not an error."""
     path = folder.arrays
     if not path.exists():
         return {}

@@ -15,58 +15,58 @@ SEARCH_PAGE = PageKind(
     Markup('<meta name="generator" content="counterpoint search">'),
     styles=("style.css", "search_style.css"),
 )
-SIDES = (96, 48, 24)  # pixels of a thumbnail; smaller ones where the page would be too large
+SIDES = (96, 48, 24)  # pixels of a thumbnail; smaller ones if the page would be too large
 MAX_BYTES = 8_000_000
 MAX_GROUPS = 300
 
 
-def render_search(found: SearchAnswer | Copies, max_bytes: int = MAX_BYTES) -> Markup:
-    """Render the page, with pictures small enough for a number of bytes, if need be without any."""
+def render_search(result: SearchAnswer | Copies, max_bytes: int = MAX_BYTES) -> Markup:
+    """Render the page with pictures so small that it fits into ``max_bytes`` bytes, if necessary without any."""
     page = Markup()
     for side in (*SIDES, 0):
-        addresses = {} if side == 0 else {name: data_address(each, side) for name, each in found.pictures.items()}
-        page = _page(found, addresses)
+        addresses = {} if side == 0 else {name: data_address(image, side) for name, image in result.pictures.items()}
+        page = _page(result, addresses)
         if len(page.encode()) <= max_bytes:
             break
     return page
 
 
-def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
-    facts = " · ".join(hide_folders(fact) for fact in found.facts.values())
-    reading = element("p", prose(" ".join(hide_folders(words) for words in found.reading)), class_="note")
-    if isinstance(found, Copies):
-        header = plain_header("Counterpoint looks for near-duplicates", printable(found.run), facts)
-        groups = [_group(*each, addresses) for each in enumerate(found.groups[:MAX_GROUPS], start=1)]
-        total = sum(len(group.rows) for group in found.groups)
-        words = f"{count(len(found.groups), 'group')} of near-duplicates with {count(total, 'sample')}."
-        if len(found.groups) > MAX_GROUPS:
+def _page(result: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
+    facts = " · ".join(hide_folders(fact) for fact in result.facts.values())
+    reading = element("p", prose(" ".join(hide_folders(words) for words in result.reading)), class_="note")
+    if isinstance(result, Copies):
+        header = plain_header("Counterpoint looks for near-duplicates", printable(result.run), facts)
+        groups = [_group(place, group, addresses) for place, group in enumerate(result.groups[:MAX_GROUPS], start=1)]
+        total = sum(len(group.rows) for group in result.groups)
+        words = f"{count(len(result.groups), 'group')} of near-duplicates with {count(total, 'sample')}."
+        if len(result.groups) > MAX_GROUPS:
             words += f" The first {MAX_GROUPS} are shown; --json has all."
         content = join(element("p", words, class_="reading"), element("div", groups, class_="groups"))
         parts = [PageSection("copies", "Near-duplicates", "Which samples occur twice or more?", join(content, reading))]
-        return document(SEARCH_PAGE, f"Near-duplicates: {found.run}", header, parts)
-    header = plain_header("Counterpoint searches", printable(found.run), facts)
-    asked = [_asked(place, each, addresses) for place, each in enumerate(found.queries)]
-    parts = [PageSection("hits", "Hits", "What is most similar, and why?", join(asked, reading))]
-    return document(SEARCH_PAGE, f"Search: {found.run}", header, parts)
+        return document(SEARCH_PAGE, f"Near-duplicates: {result.run}", header, parts)
+    header = plain_header("Counterpoint searches", printable(result.run), facts)
+    queries = [_query(place, query, addresses) for place, query in enumerate(result.queries)]
+    parts = [PageSection("hits", "Hits", "What is most similar, and why?", join(queries, reading))]
+    return document(SEARCH_PAGE, f"Search: {result.run}", header, parts)
 
 
-def _asked(place: int, asked: Asked, addresses: Mapping[str, str]) -> Markup:
-    where = "from elsewhere" if asked.row is None else f"row {number(asked.row)}"
-    facts = f"query, {where}{f', class {asked.label}' if asked.label else ''}"
+def _query(place: int, query: Asked, addresses: Mapping[str, str]) -> Markup:
+    where = "from elsewhere" if query.row is None else f"row {number(query.row)}"
+    facts = f"query, {where}{f', class {query.label}' if query.label else ''}"
     own = element(
         "div",
-        _picture(addresses.get(f"query-{place}"), asked.name),
-        element("h3", element("bdi", printable(asked.name))),
+        _picture(addresses.get(f"query-{place}"), query.name),
+        element("h3", element("bdi", printable(query.name))),
         element("p", facts, class_="facts"),
         class_="query",
     )
-    hits = [_hit(rank, hit, addresses.get(f"row-{hit.row}")) for rank, hit in enumerate(asked.hits, start=1)]
+    hits = [_hit(rank, hit, addresses.get(f"row-{hit.row}")) for rank, hit in enumerate(query.hits, start=1)]
     return element("article", own, element("ol", hits, class_="hits"), class_="asked")
 
 
 def _hit(rank: int, hit: Hit, address: str | None) -> Markup:
     similar = f"cosine {hit.similarity:.3f}, above {percent(hit.random_below)} of random pairs"
-    shared = element("ul", [_share_bar(each) for each in hit.concepts], class_="shared") if hit.concepts else None
+    shared = element("ul", [_share_bar(concept) for concept in hit.concepts], class_="shared") if hit.concepts else None
     return _item(address, hit.name, f"{rank}. ", f"class {hit.label}, {similar}" if hit.label else similar, shared)
 
 

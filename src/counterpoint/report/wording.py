@@ -64,7 +64,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def interval(low: float | None, high: float | None, unit: Unit = "share") -> str:
-    """Write an interval; empty when an end is missing.
+    """Write an interval; empty if an end is missing.
 
     >>> interval(0.964, 0.992).replace(NO_BREAK, " "), interval(0.984, 0.9995).replace(NO_BREAK, " ")
     ('96.4 to 99.2 %', '98.4 to > 99.9 %')
@@ -127,13 +127,13 @@ def duration(seconds: float) -> str:
     if seconds < 10:
         return f"{number(seconds, 2)}{NO_BREAK}s"
     # Rounded before it is divided: 59.6 s are 1 min, not 60 s.
-    whole = round(seconds)
+    whole_seconds = round(seconds)
     for size, unit, smaller, smaller_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            rest = whole % size // smaller
+        if whole_seconds >= size:
+            rest = whole_seconds % size // smaller
             tail = f" {rest}{NO_BREAK}{smaller_unit}" if rest else ""
-            return f"{whole // size}{NO_BREAK}{unit}{tail}"
-    return f"{whole}{NO_BREAK}s"
+            return f"{whole_seconds // size}{NO_BREAK}{unit}{tail}"
+    return f"{whole_seconds}{NO_BREAK}s"
 
 
 def count(quantity: float, noun: str, plural: str = "") -> str:

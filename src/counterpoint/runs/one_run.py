@@ -1,4 +1,4 @@
-"""How one run begins or goes on: what becomes of its folder, its parts put together, and the training."""
+"""Begin one run or go on with it: decide about its folder, put its parts together, and train."""
 
 import contextlib
 import hashlib
@@ -40,10 +40,10 @@ GO_ON, REPLACE, BEGIN = "go on", "replace", "begin"
 
 @dataclass(frozen=True)
 class Start:
-    """What a training begins with beside its settings.
+    """The inputs of a training other than its settings.
 
     Attributes:
-        given: what is in memory.
+        given: data and parts that are in memory.
         placement: device and ranks.
         reporter: shows progress, on the first rank.
         resume: go on if there is a run.
@@ -58,7 +58,7 @@ class Start:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself, and let the first rank alone speak."""
+        """Refuse ``resume`` together with ``overwrite``, and silence all ranks but the first."""
         if self.resume and self.overwrite:
             raise UsageError("--resume and --overwrite exclude each other")
         if self.placement.ranks.rank > 0:
@@ -69,19 +69,19 @@ def train_one(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
     """Train one run; the ranks are joined.
 
     Args:
-        folder: of the run.
-        settings: as they were asked for.
-        start: what else it begins with.
+        folder: the run's folder.
+        settings: the settings as the user gave them.
+        start: the other inputs of the training.
     """
     with Hold(folder, start.reporter) as hold:
         on_first_rank(lambda: hold.take() if folder.is_ours else None)  # what it says is read under the lock
         # Rank 0 decides for all: it will soon change what the others would find in the folder.
-        way = from_first_rank(lambda: _way(folder, start))
-        if way == GO_ON:
+        action = from_first_rank(lambda: _choose_action(folder, start))
+        if action == GO_ON:
             return go_on_with(folder, continued_settings(folder, recorded_settings(folder), settings), start)
         assembled, job = try_assembly(folder, settings, start)
         # Only now is an old run replaced: no mistake in settings or data has cost it.
-        on_first_rank(lambda: hold.create(overwrite=way == REPLACE))
+        on_first_rank(lambda: hold.create(overwrite=action == REPLACE))
         job = of_run(job, new_run_id(assembled))
         status = first_status(assembled).model_copy(update={"run_id": job.facts.get(RUN)})
         on_first_rank(lambda: describe(folder, settings, assembled.resolution, status))
@@ -89,10 +89,10 @@ def train_one(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
 
 
 def try_assembly(folder: RunFolder, settings: TrainSettings, start: Start) -> tuple[Assembled, TrainingJob]:
-    """Every part of a run that is to begin, so that all mistakes show before anything is written."""
+    """Assemble every part of a new run, so that all mistakes show before anything is written."""
     check_choices(settings)  # before any data are read
     assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, initial_weights(settings)))
-    # Again, as which views have an effect depends on the data.
+    # Checked again, as it depends on the data which views have an effect.
     refuse_idle(settings, assembled.resolution.idle)
     check_alike(job, assembled)
     return assembled, job
@@ -108,17 +108,17 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     Raises:
         RunError: not a run, or the data changed since it began.
     """
-    known = as_run(run)
-    folder, settings = known.folder, read_resolved(known.folder)
+    opened_run = as_run(run)
+    folder, settings = opened_run.folder, read_resolved(opened_run.folder)
     placement = place(settings.engine.device, settings.engine.precision)
-    start = Start(Given.of(known), placement, reporter)
+    start = Start(Given.of(opened_run), placement, reporter)
     assembled, job = _assemble(folder, settings, start, weights_of_begun(folder, settings), is_begun=True)
     check_inputs(folder, assembled.settings, assembled.source.fingerprint)
     return of_run(job, folder.run_id)
 
 
 def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
-    """Go on with a run, which the first rank holds."""
+    """Go on with a run whose lock the first rank holds."""
     reporter = start.reporter
     if from_first_rank(lambda: "done" if is_done(folder) else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
@@ -141,17 +141,17 @@ def _assemble(
     folder: RunFolder, settings: TrainSettings, start: Start, weights: WarmStart | None, *, is_begun: bool = False
 ) -> tuple[Assembled, TrainingJob]:
     require_float32()
-    opens = with_own_columns(folder, settings) if is_begun else settings
-    source = open_given(opens, start.given, start.reporter, weights)
+    source_settings = with_own_columns(folder, settings) if is_begun else settings
+    source = open_given(source_settings, start.given, start.reporter, weights)
     assembled = assemble(resolve_holdout(settings, source), source, start.placement, start.given, weights)
-    if begun := assembled.start:
-        for remark in begun.remarks:
-            start.reporter.say(f"{begun.name}: {remark}")
+    if warm_start := assembled.start:
+        for remark in warm_start.remarks:
+            start.reporter.say(f"{warm_start.name}: {remark}")
     return assembled, training_job(assembled, folder)
 
 
-def _way(folder: RunFolder, start: Start) -> str:
-    """Whether to resume the run in the folder, to replace it, or to begin; raises before the data are read."""
+def _choose_action(folder: RunFolder, start: Start) -> str:
+    """Decide to go on with the run in the folder, to replace it, or to begin; raise before the data are read."""
     if is_beginning(folder) or not folder.path.exists():
         return BEGIN
     launch = None
@@ -165,18 +165,18 @@ def _way(folder: RunFolder, start: Start) -> str:
 
 
 def is_restart(placement: Placement, launch: str | None) -> bool:
-    """Whether the launcher has started these ranks again to go on with what they began.
+    """Tell whether the launcher has started these ranks again to go on with what they began.
 
     Args:
         placement: the ranks.
-        launch: who began it; None if the start before this one was killed before it had written that.
+        launch: the launch that began it; None if the start before this one was killed before it had written that.
     """
     ranks = placement.ranks
     return ranks.restarts > 0 and ranks.launch != "" and launch in (None, ranks.launch)
 
 
 def new_run_id(assembled: Assembled) -> str:
-    """Id of a run that begins: a hash of all that its numbers follow from, so that its files are the same anywhere."""
+    """Id of a new run: a hash of all that its numbers follow from, so that its files are the same anywhere."""
     weights = weights_digest(assembled.method.state_dict())
     origins = {name: dict(origin) for name, origin in assembled.given.origins.items()}
     parts = [settings_hash(assembled.settings), assembled.source.fingerprint, origins, weights]
@@ -184,5 +184,5 @@ def new_run_id(assembled: Assembled) -> str:
 
 
 def of_run(job: TrainingJob, run_id: str | None) -> TrainingJob:
-    """A job whose checkpoints say which run they are of."""
+    """Return the job with the id of its run, which its checkpoints record."""
     return job if run_id is None else replace(job, facts={**job.facts, RUN: run_id})

@@ -36,8 +36,8 @@ from counterpoint.methods.wiring import loss_of
 SMALL_SIDE = 8  # pixels of pictures that are compared as they came
 PIECE = 256  # samples that are read at once
 LOSS = "loss."  # before the names of what a loss learns, within a method
-FEWEST_BATCHES, MOST_BATCHES = 8, 64  # that are looked at, where there are enough samples
-SOME_SAMPLES = 512  # samples taken of small batches
+FEWEST_BATCHES, MOST_BATCHES = 8, 64  # that are measured, if there are enough samples
+SOME_SAMPLES = 512  # samples that are measured in all, if batches are small
 QUEUE_WHY = "its negatives are a queue of earlier keys, which is not measured"
 OWN_WHY = "the run's loss is your own and not available; pass Run(path, loss=...)"
 
@@ -49,25 +49,25 @@ def pairs_of_run(
     positions_N: Tensor,
     checkpoint: str | None = None,
 ) -> PairRecord | None:
-    """What the run's loss does to the pairs of its samples, and which samples lie nearest to each other.
+    """Measure what the run's loss does to the pairs of its samples, and find the samples nearest to each other.
 
     Args:
         judged: the run.
         views: embeddings of both views of at most 2048 samples.
         plain_ND: embeddings of the samples themselves.
-        positions_N: of the samples in the source.
-        checkpoint: the step whose loss is taken, where the loss learns something; None takes the newest.
+        positions_N: positions of the samples in the source.
+        checkpoint: the step whose loss is taken, if the loss learns something; None takes the newest.
 
     Returns:
-        The record; None without settings of a run, and for two kinds of data, which have no views of one sample.
+        The record; None if there are no settings, or two kinds of data, which have no views of one sample.
     """
-    settings, source, at = judged.settings, judged.source, positions_N.tolist()
+    settings, source = judged.settings, judged.source
     if settings is None or method_named(settings.method).wiring == "cross-modal":
         return None
-    near = near_samples(*views, plain_ND, _small(source, positions_N))
+    near = near_samples(*views, plain_ND, _comparable_vectors(source, positions_N))
     labels_N = None if source.labels is None else source.labels[positions_N]
     labels = None if labels_N is None else Labels(labels_N, source.class_names)
-    names = [str(source.sample_names[each]) for each in at]
+    names = [str(source.sample_names[position]) for position in positions_N.tolist()]
     nearest = _nearest(near, names, labels)
     loss, why = _weighing_loss(judged, checkpoint)
     if loss is None:
@@ -87,12 +87,12 @@ def pairs_of_run(
         batch_size=len(batches[0].z0_ND),
         copy_share=near.copy_share,
         nearest=nearest,
-        **_figures([batch_attention(cast(WeighingLoss, loss), batch) for batch in batches]),  # pyright: ignore[reportArgumentType]
+        **_mean_figures([batch_attention(cast(WeighingLoss, loss), batch) for batch in batches]),  # pyright: ignore[reportArgumentType]
     )
 
 
-def _small(source: Source, positions_N: Tensor) -> Tensor:
-    """Samples as numbers that can be compared: pictures of 8 x 8 pixels, or vectors in deviations of each feature."""
+def _comparable_vectors(source: Source, positions_N: Tensor) -> Tensor:
+    """Vectors by which samples are compared: pictures of 8 x 8 pixels, or features divided by their deviations."""
     parts = []
     for positions in positions_N.split(PIECE):
         samples = source.store.fetch(positions.tolist())
@@ -104,7 +104,7 @@ def _small(source: Source, positions_N: Tensor) -> Tensor:
 
 
 def _weighing_loss(judged: Subject, checkpoint: str | None) -> tuple[Loss | None, str]:
-    """The run's loss as it was trained; or None, and why it is not looked at."""
+    """Return the run's loss as it was trained; or None, and the reason why it is not measured."""
     settings = judged.settings
     assert settings is not None
     if method_named(settings.method).wiring == "queue":
@@ -121,7 +121,7 @@ def _weighing_loss(judged: Subject, checkpoint: str | None) -> tuple[Loss | None
 
 
 def settings_loss(judged: Subject, settings: TrainSettings) -> Loss:
-    """The loss of some settings for a run, as it was before training."""
+    """Build the loss of the settings for a run, as it was before training."""
     labels = judged.source.labels
     num_classes = 0 if labels is None else len(judged.source.class_names)
     # A classifier is as wide as the embedding; its loss weighs no pairs, and is only named.
@@ -131,7 +131,7 @@ def settings_loss(judged: Subject, settings: TrainSettings) -> Loss:
 
 
 def learned_weights(judged: Subject, checkpoint: str | None = None) -> dict[str, Tensor]:
-    """What the loss of a run has learned, from a checkpoint; from the newest one where none is named."""
+    """Weights that the loss of a run has learned, from the named checkpoint or else from the newest."""
     assert judged.folder is not None
     step = max(steps_asked(judged.folder, ALL if checkpoint is None else checkpoint))
     snapshot = load_checkpoint(checkpoints_by_step(judged.folder.checkpoints)[step])
@@ -140,7 +140,7 @@ def learned_weights(judged: Subject, checkpoint: str | None = None) -> dict[str,
 
 
 def _temperature(settings: TrainSettings, loss: Loss) -> float | None:
-    """The temperature that the settings give the loss; None where it takes none, or learns it."""
+    """The temperature that the settings give the loss; None if the loss takes none, or learns it."""
     name = settings.loss.name
     if name == CUSTOM or "temperature" not in shared_settings(name, settings.loss.options) or list(loss.parameters()):
         return None
@@ -148,26 +148,26 @@ def _temperature(settings: TrainSettings, loss: Loss) -> float | None:
 
 
 def _nearest(near: NearSamples, names: Sequence[str], labels: Labels | None) -> tuple[NearPair, ...]:
-    found = []
-    for both, cosine, own in zip(near.pairs_P2.tolist(), near.cosine_P, near.own_P, strict=True):
-        numbers = [] if labels is None else labels.numbers[both].tolist()
+    pairs = []
+    for rows, cosine, own in zip(near.pairs_P2.tolist(), near.cosine_P, near.own_P, strict=True):
+        numbers = [] if labels is None else labels.numbers[rows].tolist()
         pair = NearPair(
             cosine=float(cosine),
             own=float(own),
-            names=tuple(str(names[at]) for at in both),
+            names=tuple(str(names[at]) for at in rows),
             classes=tuple(labels.class_names[each] for each in numbers) if labels and min(numbers) >= 0 else (),
-            is_copy=bool(near.is_copy_NN[both[0], both[1]]),
+            is_copy=bool(near.is_copy_NN[rows[0], rows[1]]),
         )
-        found.append(pair)
-    return tuple(found)
+        pairs.append(pair)
+    return tuple(pairs)
 
 
-def _figures(found: Sequence[PairRecord]) -> dict[str, float | None]:
-    figures = {"num_negatives": found[0].num_negatives}
+def _mean_figures(records: Sequence[PairRecord]) -> dict[str, float | None]:
+    figures = {"num_negatives": records[0].num_negatives}
     names = {"effective_negatives": "effective", "copy_mass": "copy"}  # of figures with an interval
     for name in (*names, "hardest_share", "copy_chance", "class_mass", "class_chance"):
-        known = [value for each in found if (value := getattr(each, name)) is not None and math.isfinite(value)]
-        mean = t_interval(known) if known else None
+        values = [value for record in records if (value := getattr(record, name)) is not None and math.isfinite(value)]
+        mean = t_interval(values) if values else None
         figures[name] = None if mean is None else mean.value
         if name in names and mean is not None:
             figures |= {f"{names[name]}_low": mean.low, f"{names[name]}_high": mean.high}

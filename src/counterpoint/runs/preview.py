@@ -1,4 +1,4 @@
-"""Draw originals beside their views: what the encoder is taught to ignore."""
+"""Draw originals beside their views, which show what the encoder learns to ignore."""
 
 from pathlib import Path
 from typing import Any
@@ -60,19 +60,19 @@ def preview(
             raise UsageError(f"{name} must be between 1 and {MOST_TILES}, got {number}; 8 x 6 is common")
     path = Path(out)
     check_new_file(path, [".png"], overwrite=overwrite)
-    values, given = Given.of_call(data, settings)
-    values.pop("loss", None)  # nothing of it is drawn
-    values, given = with_named_parts(values, given)
-    asked = build(TrainSettings, values, "settings")
+    user_settings, objects = Given.of_call(data, settings)
+    user_settings.pop("loss", None)  # nothing of it is drawn
+    user_settings, objects = with_named_parts(user_settings, objects)
+    train_settings = build(TrainSettings, user_settings, "settings")
     reporter = Reporter(quiet=quiet)
-    source = open_given(asked, given, reporter)
+    source = open_given(train_settings, objects, reporter)
     if source.kind != "images":
         raise UsageError(
             "preview draws images; for vectors, views add --views.noise and drop --views.dropout of the features"
         )
-    rows = random_order(asked.seed, 0, len(source), purpose=PURPOSE_SPLIT)[:num_samples]
-    resolution = resolve_views(Resolution(asked), source, own=given.views)
-    plan = plan_views(resolution.settings.views) if given.views is None else given.views
+    rows = random_order(train_settings.seed, 0, len(source), purpose=PURPOSE_SPLIT)[:num_samples]
+    resolution = resolve_views(Resolution(train_settings), source, own=objects.views)
+    plan = plan_views(resolution.settings.views) if objects.views is None else objects.views
     drawer = ViewDrawer(plan, torch.zeros(source.shape[0]), torch.ones(source.shape[0]), resolution.settings.seed)
     sheet = _sheet(source.store.fetch(rows.tolist()), rows, drawer, num_views)
     write_atomically(path, sheet.save)
@@ -97,7 +97,7 @@ def _sheet(samples: Tensor, rows: Tensor, drawer: ViewDrawer, num_views: int) ->
 
 
 def _tile(pixels_HWC: np.ndarray) -> Image.Image:
-    """One picture at tile size; small ones keep their pixels visible."""
+    """Resize one picture to a tile; small ones keep their pixels visible."""
     # PIL takes grey pictures as (h, w) only.
     image = Image.fromarray(pixels_HWC[..., 0] if pixels_HWC.shape[2] == 1 else pixels_HWC).convert("RGB")
     scale = TILE / max(image.size)

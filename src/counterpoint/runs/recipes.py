@@ -20,12 +20,12 @@ from counterpoint.core.validation import flat, merge, nest, read_yaml_mapping
 
 
 class Arm(Settings):
-    """A line of a table: what it has differently from the recipe it belongs to.
+    """One line of a table: its differences from the recipe that it belongs to.
 
     Attributes:
-        summary: what is different, behind the file's data and encoder; the extended file's arm's where empty.
-        reproduces: tables and figures; those of the file where empty.
-        departures: from the paper and its code, beyond those of the file.
+        summary: what is different, after the file's data and encoder; if empty, that of the extended file's arm.
+        reproduces: tables and figures; if empty, those of the file.
+        departures: departures from the paper and its code, beyond those of the file.
         settings: a part of a config; each value replaces the file's.
     """
 
@@ -36,15 +36,15 @@ class Arm(Settings):
 
 
 class RecipeFile(Settings):
-    """What a recipe file holds; its name is that of the recipe, and ``NAME-ARM`` that of each arm.
+    """The content of a recipe file; its name is that of the recipe, and ``NAME-ARM`` that of each arm.
 
     Attributes:
         paper: key of the bibliography.
         summary: one line, ``DATA, ENCODER: what``.
         extends: name of a file whose settings, departures and arms this one continues from.
         reproduces: tables and figures of the paper.
-        follows: whose configuration it is, with file and line or section; of the extended file where empty.
-        departures: from the paper and its code, one sentence each.
+        follows: source of the configuration, with file and line or section; if empty, that of the extended file.
+        departures: departures from the paper and its code, one sentence each.
         settings: a part of a config.
         arms: other lines of the same tables; one that the extended file has is taken only if it is named here.
     """
@@ -64,13 +64,13 @@ class Recipe:
     """One recipe, complete.
 
     Attributes:
-        name: of the file, or of file and arm.
-        file: that holds it, without its suffix.
+        name: name of the file, or of file and arm.
+        file: name of its file, without the suffix.
         paper: key of the bibliography.
         summary: one line.
         reproduces: tables and figures of the paper.
-        follows: whose configuration it is.
-        departures: from the paper and its code.
+        follows: source of the configuration.
+        departures: departures from the paper and its code.
         settings: values by dotted path, as in ``TrainSettings``.
     """
 
@@ -85,12 +85,12 @@ class Recipe:
 
     @property
     def line(self) -> str:
-        """What ``counterpoint list recipes`` says."""
+        """The recipe's line in ``counterpoint list recipes``."""
         return f"{self.paper}, {', '.join(self.reproduces)}: {self.summary}"
 
     @property
     def comment(self) -> str:
-        """What it follows and where it departs from the paper, as lines that YAML does not read."""
+        """The source of the recipe and its departures from the paper, as comments of YAML."""
         lines = [f"recipe {self.name}: {self.line}", f"follows {self.follows}"]
         lines += [f"departs: {departure}" for departure in self.departures]
         return "".join(f"# {shown(line)}\n" for line in lines)
@@ -102,7 +102,7 @@ class Recipe:
 
 
 def recipe_named(name: str) -> Recipe:
-    """A recipe of the papers.
+    """Return the recipe of a name.
 
     Args:
         name: as ``counterpoint list recipes`` has it.
@@ -115,9 +115,9 @@ def recipe_named(name: str) -> Recipe:
     """
     for path in _files():
         # mio-cifar10-resnet18-simclr is in mio-cifar10-resnet18.yaml.
-        if f"{name}-".startswith(f"{path.stem}-") and name in (found := _recipes_of(path)):
-            return found[name]
-    # Not all names, of which there are many.
+        if f"{name}-".startswith(f"{path.stem}-") and name in (recipes := _recipes_of(path)):
+            return recipes[name]
+    # The error does not list all names, of which there are many.
     raise UsageError(
         f"unknown recipe {name!r}{nearest(name, all_recipes())} (`counterpoint list recipes` has them all)"
     )
@@ -128,42 +128,42 @@ def all_recipes() -> Mapping[str, Recipe]:
     return {name: recipe for path in _files() for name, recipe in _recipes_of(path).items()}
 
 
-def with_recipe(asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What was asked for, laid over the recipe that it names; each setting is replaced as a whole.
+def with_recipe(user_settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Lay the user's settings over the recipe that they name; each setting is replaced as a whole.
 
-    Where fewer epochs are asked for than the recipe has, its warm-up is shorter in the same proportion.
+    If the user asks for fewer epochs than the recipe has, its warm-up is shorter in the same proportion.
 
     Args:
-        asked: a nested mapping of settings, not yet validated.
+        user_settings: a nested mapping of settings, not yet validated.
 
     Raises:
         UsageError: see ``recipe_named``.
     """
-    name = asked.get("recipe")
+    name = user_settings.get("recipe")
     if not isinstance(name, str):
-        return asked
+        return user_settings
     recipe = recipe_named(name)
-    settings = {**recipe.settings, **_shortened(recipe, asked.get("epochs"))}
-    said = flat(TrainSettings, asked)
-    return merge(nest({path: value for path, value in settings.items() if path not in said}), asked)
+    settings = {**recipe.settings, **_shortened_warmup(recipe, user_settings.get("epochs"))}
+    user_values = flat(TrainSettings, user_settings)
+    return merge(nest({path: value for path, value in settings.items() if path not in user_values}), user_settings)
 
 
 def reasons_of(settings: TrainSettings) -> dict[str, str]:
-    """The recipe as the reason of each value that it has set, by path."""
+    """Name the recipe as the reason of each value that it has set, by path."""
     if settings.recipe is None:
         return {}
     recipe = recipe_named(settings.recipe)
     reason = f"recipe {recipe.name} ({recipe.paper}, {', '.join(recipe.reproduces)})"
-    values, shortened = flat(TrainSettings, settings.model_dump()), _shortened(recipe, settings.epochs)
-    found = {path: reason for path, value in values.items() if _same(recipe.settings.get(path), value)}
+    values, shortened = flat(TrainSettings, settings.model_dump()), _shortened_warmup(recipe, settings.epochs)
+    reasons = {path: reason for path, value in values.items() if _is_recipe_value(recipe.settings.get(path), value)}
     of_epochs = f"{reason}, in proportion to the epochs"
-    return found | {path: of_epochs for path, value in shortened.items() if _same(value, values[path])}
+    return reasons | {path: of_epochs for path, value in shortened.items() if _is_recipe_value(value, values[path])}
 
 
-def _shortened(recipe: Recipe, epochs: Any) -> dict[str, Any]:
-    """What goes by the number of epochs, where fewer are asked for; nothing where the recipe's are.
+def _shortened_warmup(recipe: Recipe, epochs: Any) -> dict[str, Any]:
+    """Shorten the warm-up in proportion to the epochs, if they are fewer than the recipe's; else return nothing.
 
-    >>> _shortened(recipe_named("ncl-cifar10-resnet18"), 20)
+    >>> _shortened_warmup(recipe_named("ncl-cifar10-resnet18"), 20)
     {'optim.warmup_epochs': 1.0}
     """
     planned, warmup = recipe.settings.get("epochs"), recipe.settings.get("optim.warmup_epochs")
@@ -183,17 +183,17 @@ def _read(path: Path) -> RecipeFile:
 
 def _recipes_of(path: Path) -> dict[str, Recipe]:
     file = _read(path)
-    below = [_read(place) for place in _files() if place.stem == file.extends]
-    files = [*below, file]
+    extended = [_read(place) for place in _files() if place.stem == file.extends]
+    files = [*extended, file]
     follows = next((each.follows for each in reversed(files) if each.follows), "")
-    # Data and encoder, with which the summary of the file begins and those of its arms continue.
+    # Data and encoder, with which the summaries of the file and of its arms begin.
     setting = "".join(file.summary.partition(": ")[:2]) if ": " in file.summary else ""
-    found = {}
+    recipes = {}
     for arm in ("", *file.arms):
         lines = [each.arms.get(arm, Arm()) for each in files]
         parts, own = [*files, *lines], lines[-1]
         name = f"{path.stem}-{arm}" if arm else path.stem
-        found[name] = Recipe(
+        recipes[name] = Recipe(
             name=name,
             file=path.stem,
             paper=file.paper,
@@ -203,9 +203,9 @@ def _recipes_of(path: Path) -> dict[str, Recipe]:
             departures=tuple(each for part in parts for each in part.departures),
             settings={key: value for part in parts for key, value in flat(TrainSettings, part.settings).items()},
         )
-    return found
+    return recipes
 
 
-def _same(written: Any, value: Any) -> bool:
-    """Whether a value is the recipe's; YAML has lists where settings have pairs."""
+def _is_recipe_value(written: Any, value: Any) -> bool:
+    """Tell whether a value is the recipe's; YAML has lists where settings have pairs."""
     return written is not None and (list(value) if isinstance(value, tuple) else value) == written

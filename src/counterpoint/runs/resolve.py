@@ -26,7 +26,7 @@ LARGEST_BATCH = 256
 TARGET_STEPS = 400
 EPOCH_RANGE = (10, 200)
 LEARNING_RATE = {"adamw": 2e-3, "adam": 2e-3, "sgd": 0.06, "lars": 0.3}
-BATCH_OF_RATE = {"sgd": 128, "lars": 256}  # batch to which the rate belongs, where it grows with the batch
+BATCH_OF_RATE = {"sgd": 128, "lars": 256}  # batch to which the rate belongs, if it grows with the batch
 WEIGHT_DECAY = {"adamw": 1e-4, "adam": 0.0, "sgd": 5e-4, "lars": 1e-6}
 WARMUP_SHARE = 0.05
 CHECKPOINTS_PER_RUN = 10
@@ -35,12 +35,12 @@ CONVNET_LARGEST_SIDE = 64
 
 @dataclass
 class Resolution:
-    """Settings without ``auto``, the reason of each value that was filled in, and what else became known.
+    """Settings without ``auto``, the reason of each value that was filled in, and settings without an effect.
 
     Attributes:
-        settings: what is filled in so far.
-        reasons: of each value that was filled in, by dotted path.
-        idle: why settings have no effect, by dotted path.
+        settings: the settings, as far as they are filled in.
+        reasons: reason of each value that was filled in, by dotted path.
+        idle: reason why a setting has no effect, by dotted path.
     """
 
     settings: TrainSettings
@@ -64,13 +64,13 @@ class Resolution:
 
 @dataclass(frozen=True)
 class TrainingPart:
-    """Which samples are trained on.
+    """The samples that are trained on.
 
     Attributes:
-        split: what is for training, and what is held out.
-        positions: in the source, of what is trained on: all that is for training, or what of it is left of thinned
-            classes.
-        counts: of these, by class.
+        split: the samples for training, and those that are held out.
+        positions: positions in the source of the samples that are trained on: all for training, or those that are
+            left of thinned classes.
+        counts: number of these samples by class.
     """
 
     split: Split
@@ -81,7 +81,7 @@ class TrainingPart:
 def training_part(settings: TrainSettings, source: Source) -> TrainingPart:
     """Split the samples, and thin the classes; the holdout is filled in."""
     split = split_source(len(source), source.labels, float(settings.source.holdout))
-    # After the split: what is held out keeps the classes as the data have them.
+    # Thinned after the split: what is held out keeps the classes as the data have them.
     positions = thin(split.train, source.labels, settings.source, source.class_names)
     return TrainingPart(split, positions, class_sizes(source.labels, positions, len(source.class_names)))
 
@@ -111,8 +111,8 @@ def resolve(
     method = method_named(resolution.settings.method)
     fill = resolution.fill
     by_method = f"as {resolution.settings.method} has it ({method.source})"
-    fill("encoder", lambda: _encoder(source, placement))
-    # From here on in order: epochs and rates need the batch, the warm-up needs the epochs.
+    fill("encoder", lambda: _choose_encoder(source, placement))
+    # The order matters from here on: epochs and rates need the batch, the warm-up needs the epochs.
     fill("batch_size", lambda: usual_batch(num_train))
     batches = max(1, num_train // int(resolution.settings.batch_size))
     low, high = EPOCH_RANGE
@@ -124,7 +124,7 @@ def resolve(
     is_open = method.wiring == "classification"
     why = "the classifier sees the representation; ncl2024, G.6, has it with and without projector"
     fill("projector.kind", lambda: (method.projector, why if is_open else by_method))
-    # Also finds what has no effect, which `fill` then leaves alone.
+    # This also finds settings without an effect, which `fill` then leaves alone.
     resolve_views(resolution, source, own=views)
     limit = f"images of {max(source.shape[1:], default=0)} px; large above {LARGEST_SMALL_SIDE} px"
     fill("stem", lambda: (stem_for(*source.shape[1:]), limit))
@@ -138,14 +138,14 @@ def resolve(
     queue_size = min(most, 1 << max(0, (num_train // 2).bit_length() - 1))
     why = f"at most {most} and at most half of {num_train} training samples"
     fill("target.queue_size", lambda: (queue_size, why))
-    asked = resolution.settings.loss
+    loss = resolution.settings.loss
     # First, and with a reason of its own: of two fills the second finds nothing to do.
-    if method.nonnegative == "none" and applies_relu(asked.name, asked.options):
-        fill("output.nonnegative", lambda: ("relu", f"the loss {asked.name} puts a ReLU on its inputs"))
+    if method.nonnegative == "none" and applies_relu(loss.name, loss.options):
+        fill("output.nonnegative", lambda: ("relu", f"the loss {loss.name} puts a ReLU on its inputs"))
     fill("output.nonnegative", lambda: (method.nonnegative, by_method))
     fill("loss.negatives", lambda: (method.negatives, by_method))
     optimiser = resolution.settings.optim.name
-    # The optimiser's usual rate, in proportion to the batch where that is the custom.
+    # The optimiser's usual rate, in proportion to the batch if that is the custom.
     rate, of_batch, size = LEARNING_RATE[optimiser], BATCH_OF_RATE.get(optimiser), int(resolution.settings.batch_size)
     words = f"default of {optimiser}" + (", in proportion to the batch" if of_batch else "")
     fill("optim.learning_rate", lambda: (rate * size / of_batch if of_batch else rate, words))
@@ -184,7 +184,7 @@ def resolve_views(resolution: Resolution, source: Source, *, own: OwnViews | Non
             f"views.preset {preset} is not for {source.kind}; leave it at auto, or see `counterpoint list views`"
         )
     filled_in = filled(resolution.settings.views)
-    # By the preset's numbers: blur_sigma, for example, has no effect where nothing is blurred.
+    # The preset decides what is idle: blur_sigma, for example, has no effect if nothing is blurred.
     resolution.idle = idle_settings(resolution.settings, source.shape)
     for name, value in filled_in:
         resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))  # bound now
@@ -194,7 +194,7 @@ def resolve_views(resolution: Resolution, source: Source, *, own: OwnViews | Non
 
 
 def crop_and_flip(source: Source) -> dict[str, Any]:
-    """Of the views that suit the data, the crop and the flip alone; vectors stay as they are."""
+    """Settings for the crop and the flip alone, of the views that suit the data; vectors stay as they are."""
     if source.kind == "vectors":
         return {"preset": "none"}
     preset, _ = choose_preset(source.kind, source.shape, look(sample_pictures(source)))
@@ -210,9 +210,9 @@ def resolve_widths(resolution: Resolution, width: int) -> Resolution:
     features = chosen(resolution.settings.projector.features, method.features_for(width))
     fill("projector.hidden", lambda: (method.hidden_for(width, features), by_method))
     fill("projector.rank", lambda: (max(1, width // 2), "half the width of the representation"))
-    asked = resolution.settings.projector
+    projector = resolution.settings.projector
     # Dimensions of what the loss compares, of which d0 takes a share.
-    dims = output_width(asked.kind, width, features=features, rank=chosen(asked.rank, None))
+    dims = output_width(projector.kind, width, features=features, rank=chosen(projector.rank, None))
     fill("target.predictor_hidden", lambda: (method.predictor_hidden_for(width), by_method))
     if method.d0_share is None:
         fill("output.d0", lambda: ("all", "the loss sees the whole vector"))
@@ -222,7 +222,7 @@ def resolve_widths(resolution: Resolution, width: int) -> Resolution:
     return resolution
 
 
-def _encoder(source: Source, placement: Placement) -> tuple[str, str]:
+def _choose_encoder(source: Source, placement: Placement) -> tuple[str, str]:
     if source.kind == "vectors":
         return "mlp", "the data are vectors"
     side = max(source.shape[1:])

@@ -1,4 +1,4 @@
-"""Going on with a run: what may change, and what of its folder verifies or is written again."""
+"""Go on with a run: which settings may change, and which files of its folder are checked or written again."""
 
 import contextlib
 import hashlib
@@ -27,39 +27,39 @@ from counterpoint.nn.trained import is_saved
 _OF_ENGINE = ("workers", "checkpoint_every", "checkpoint_steps", "checkpoint_at", "keep", "knn_every")
 HARMLESS = frozenset({"source.max_bad", *(f"engine.{name}" for name in (*_OF_ENGINE, "tensorboard", "wandb"))})
 
-# Where a run lies, and the name of settings that are recorded one by one: not a value of its own.
+# The folder of a run, and the name of settings that are recorded one by one: neither is a value of its own.
 NAMES = ("out", "recipe")
 
 
-def continued_settings(folder: RunFolder, recorded_before: TrainSettings, asked: TrainSettings) -> TrainSettings:
-    """Settings with which a run continues: its own, and of those asked for the harmless ones.
+def continued_settings(folder: RunFolder, recorded_before: TrainSettings, new_settings: TrainSettings) -> TrainSettings:
+    """Return the settings with which a run continues: its own, and the harmless ones of the new settings.
 
     Args:
         folder: the run.
-        recorded_before: its own.
-        asked: what the user gave this time.
+        recorded_before: the run's own settings.
+        new_settings: the settings that the user gave this time.
 
     Raises:
         UsageError: a setting that a weight depends on differs; all that differ are named.
     """
     recorded = recorded_before.model_dump()
-    differing = differing_settings(recorded, merge(recorded, asked.model_dump(exclude_unset=True)))
+    differing = differing_settings(recorded, merge(recorded, new_settings.model_dump(exclude_unset=True)))
     if not differing:
         return recorded_before
     if not differing.keys() <= HARMLESS:
         raise UsageError(
-            f"cannot resume {folder.path} with {_named(differing, 'the run')}; start a new run with another --out "
+            f"cannot resume {folder.path} with {_in_words(differing, 'the run')}; start a new run with another --out "
             "(--init RUN begins with its weights)"
         )
-    # Not all that was asked for: what is equal or auto stays as the run has it.
+    # Only settings that differ: one that is equal or auto stays as the run has it.
     changes = nest({path: new for path, (_, new) in differing.items()})
     return build(TrainSettings, merge(recorded, changes), "settings")
 
 
 def settings_hash(settings: TrainSettings) -> str:
     """Short hash of every setting that a weight depends on, with every ``auto`` filled in."""
-    known = flat(TrainSettings, settings.model_dump(mode="json"))
-    relevant = {path: value for path, value in known.items() if path not in HARMLESS and path not in NAMES}
+    values = flat(TrainSettings, settings.model_dump(mode="json"))
+    relevant = {path: value for path, value in values.items() if path not in HARMLESS and path not in NAMES}
     # Sorted: the order of fields may change.
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -82,7 +82,7 @@ def recorded_settings(folder: RunFolder) -> TrainSettings:
         folder: the run, which this process holds.
 
     Returns:
-        The settings; those of the checkpoint where the file cannot be read or lacks them.
+        The settings; those of the checkpoint if the file cannot be read or lacks them.
 
     Raises:
         UsageError: a setting that a weight depends on was changed in the file; it is named.
@@ -101,12 +101,12 @@ def recorded_settings(folder: RunFolder) -> TrainSettings:
         return then
     # A file that ends too early may still be YAML: what it lacks is what the run had, never a default.
     now = settings_of(merge(memory.facts["resolved"], values), str(folder.resolved))
-    # What had no effect in the run was "auto" to it. One with effect is seen once all are filled in: `check_inputs`.
+    # A setting without effect in the run was "auto". One with effect is seen once all are filled in: `check_inputs`.
     differing = differing_settings(then.model_dump(mode="json"), now.model_dump(mode="json"))
     weighty = {path: pair for path, pair in differing.items() if pair[0] != "auto" and path not in HARMLESS}
     if weighty:
         raise UsageError(
-            f"{folder.resolved} was changed: {_named(weighty, memory.path.name)}; put it back, or begin another run "
+            f"{folder.resolved} was changed: {_in_words(weighty, memory.path.name)}; put it back, or begin another run "
             "with --out"
         )
     return now
@@ -117,17 +117,17 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
 
     Args:
         folder: the run.
-        settings: with every ``auto`` filled in.
-        fingerprint: of the data.
+        settings: the settings with every ``auto`` filled in.
+        fingerprint: fingerprint of the data.
 
     Returns:
-        Which others differ from those of the newest sound checkpoint, in words; empty for none.
+        The harmless settings that differ from the newest sound checkpoint, in words; empty if none does.
 
     Raises:
-        RunError: they are others, or nothing sound is left that says so.
-        UsageError: the run has a setting that is no more.
+        RunError: the samples or settings are others, or no sound file is left that records the samples.
+        UsageError: the run has a setting that was removed.
     """
-    status, facts = readable_status(folder), _facts(folder)
+    status, facts = readable_status(folder), _checkpoint_facts(folder)
     began = facts.get("data") if status is None else status.data_fingerprint
     if began is None:
         raise RunError(f"{folder.status} is damaged, and no checkpoint is left to use; start with --overwrite")
@@ -143,12 +143,12 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
                 raise UsageError(f"{folder.path} has {section}.{name}, which was removed: it is not resumed; {use}")
     before = settings_of(facts["resolved"], str(folder.checkpoints)).model_dump(mode="json")
     differing = differing_settings(before, settings.model_dump(mode="json"))
-    # What had no effect in the run, and what its version did not know, was "auto" to it.
+    # A setting without an effect in the run, or unknown to its version, was "auto" to it.
     differing = {path: pair for path, pair in differing.items() if pair[0] != "auto"}
-    named = _named(differing, "the newest checkpoint")
+    changes = _in_words(differing, "the newest checkpoint")
     if not differing.keys() <= HARMLESS:
-        raise RunError(f"the settings changed since {folder.path} began: {named}")
-    return named
+        raise RunError(f"the settings changed since {folder.path} began: {changes}")
+    return changes
 
 
 def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter) -> None:
@@ -156,8 +156,8 @@ def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter) -> No
 
     Args:
         folder: the run, which this process holds.
-        first_status: what ``run.json`` said when the run began.
-        reporter: hears what was repaired, and that a log is missing.
+        first_status: content of ``run.json`` when the run began.
+        reporter: shows what was repaired, and that a log is missing.
 
     Raises:
         RunError: lines were damaged, changed or lost.
@@ -168,7 +168,7 @@ def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter) -> No
     except RunError as error:
         why = str(error)
     if readable_status(folder) is None:
-        run_id = _facts(folder).get(RUN, first_status.run_id)
+        run_id = _checkpoint_facts(folder).get(RUN, first_status.run_id)
         folder.write_status(first_status.model_copy(update={"run_id": run_id}))
         reporter.say(f"{why}; written again")
     for path in (folder.metrics, folder.timings):
@@ -179,22 +179,22 @@ def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter) -> No
 
 
 def change_of_lines(folder: RunFolder, path: Path, then: Memory | Snapshot | None) -> str:
-    """Errors of a log that a checkpoint shows; empty without errors."""
+    """Describe the damage of a log that a checkpoint shows; empty if there is none."""
     lines = read_lines(path)
     # Times are not part of a checkpoint, which has the same bytes wherever it is computed.
     if lines.problem or then is None or path != folder.metrics:
         return lines.problem
-    step, kept = then.position.step, then.facts.get("figures")
+    step, digest = then.position.step, then.facts.get("figures")
     before = lines.up_to(step)
-    if kept is None:  # of an earlier version
+    if digest is None:  # of an earlier version
         is_same = len(before) >= then.position.epoch
     else:
-        is_same = hashlib.sha256(b"".join(before)).hexdigest() == kept
+        is_same = hashlib.sha256(b"".join(before)).hexdigest() == digest
     return "" if is_same else f"its lines up to step {step} are not those of the checkpoint"
 
 
 def readable_status(folder: RunFolder) -> RunStatus | None:
-    """``run.json`` of a run that may be repaired; None where it is missing, damaged or of another run.
+    """Read ``run.json`` of a run that may be repaired; None if it is missing, damaged or of another run.
 
     Raises:
         StaleFileError: the newest checkpoint is of another run.
@@ -214,25 +214,25 @@ def readable_status(folder: RunFolder) -> RunStatus | None:
 
 
 def is_done(folder: RunFolder) -> bool:
-    """Whether nothing is left to do; with a damaged encoder there is: the last checkpoint gives it again."""
+    """Tell whether nothing is left to do; a damaged encoder must be written again from the last checkpoint."""
     status = readable_status(folder)
     return status is not None and status.status == "finished" and is_saved(folder)
 
 
 @contextlib.contextmanager
 def threads_of_begin(folder: RunFolder, settings: TrainSettings, reporter: Reporter) -> Iterator[None]:
-    """Within, as many threads as a run on the CPU began with, where the machine has them: they decide the last bits.
+    """Use as many threads as a run on the CPU began with, if the machine has them: they decide the last bits.
 
     Args:
         folder: the run, which continues.
-        settings: its own.
-        reporter: hears of another number than this process has.
+        settings: the run's own settings.
+        reporter: shows a number of threads other than that of this process.
     """
     now = torch.get_num_threads()
     try:
         began = folder.read_status().num_threads
     except RunError:  # what is damaged is written again later
-        began = _facts(folder).get("num_threads")
+        began = _checkpoint_facts(folder).get("num_threads")
     most = runnable_processors()
     if settings.engine.device != "cpu" or began in (None, now):
         began = now
@@ -246,11 +246,11 @@ def threads_of_begin(folder: RunFolder, settings: TrainSettings, reporter: Repor
         yield
 
 
-def _facts(folder: RunFolder) -> Mapping[str, Any]:
-    """What the newest sound checkpoint says of the run; nothing where there is none."""
+def _checkpoint_facts(folder: RunFolder) -> Mapping[str, Any]:
+    """Facts of the run in its newest sound checkpoint; empty if there is none."""
     memory = newest_memory(folder.checkpoints)
     return {} if memory is None else memory.facts
 
 
-def _named(differing: Mapping[str, tuple[Any, Any]], before: str) -> str:
+def _in_words(differing: Mapping[str, tuple[Any, Any]], before: str) -> str:
     return ", ".join(f"{path} {new!r} ({before} has {old!r})" for path, (old, new) in differing.items())

@@ -1,4 +1,4 @@
-"""What is recorded of a run at its begin or resumption: `run.json`, `config.yaml`, `resolved.yaml`, and a few lines."""
+"""Describe a run that begins or goes on: `run.json`, `config.yaml`, `resolved.yaml`, and a few lines for people."""
 
 import contextlib
 import datetime
@@ -68,15 +68,15 @@ def first_status(assembled: Assembled) -> RunStatus:
 
 
 def command_line() -> str:
-    """What was typed, without the folders of absolute paths."""
+    """The command that was typed, without the folders of absolute paths."""
     return " ".join(["counterpoint", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])])
 
 
 def describe(folder: RunFolder, settings: TrainSettings, resolution: Resolution, status: RunStatus) -> None:
-    """Write what is known of a run before the first step."""
+    """Write the settings and the status of a run before its first step."""
     comment = "" if settings.recipe is None else recipe_named(settings.recipe).comment
-    asked = comment + dump_yaml(settings.model_dump(mode="json", exclude_unset=True))
-    write_text(folder.config, sealed_text(with_run(asked, status.run_id)))
+    config_text = comment + dump_yaml(settings.model_dump(mode="json", exclude_unset=True))
+    write_text(folder.config, sealed_text(with_run(config_text, status.run_id)))
     from_recipe = {path: why for path, why in reasons_of(settings).items() if path not in resolution.idle}
     resolution.reasons.update(from_recipe)
     _write_resolved(folder, resolution, status.run_id)
@@ -84,18 +84,18 @@ def describe(folder: RunFolder, settings: TrainSettings, resolution: Resolution,
 
 
 def keep_changes(folder: RunFolder, settings: TrainSettings, resolution: Resolution) -> None:
-    """Write what was changed since the run began, and settings that cannot be read any more.
+    """Write the settings again if they were changed since the run began, or cannot be read any more.
 
     Args:
         folder: the run, which continues.
-        settings: with which it does.
-        resolution: of these settings.
+        settings: the settings with which it continues.
+        resolution: resolution of these settings.
     """
     try:
-        is_kept = settings == read_resolved(folder)
+        is_recorded = settings == read_resolved(folder)
     except CounterpointError:
-        is_kept = False
-    if not is_kept:
+        is_recorded = False
+    if not is_recorded:
         _write_resolved(folder, resolution, folder.run_id)
 
 
@@ -106,19 +106,19 @@ def _write_resolved(folder: RunFolder, resolution: Resolution, run_id: str | Non
     with contextlib.suppress(UsageError, TypeError):  # there is none yet, or none that can be read
         # A setting that is filled in already gives no reason when the run continues.
         reasons = {**dict(leaves(read_yaml_mapping(folder.resolved).get("reasons", {}))), **reasons}
-    # In the order of names: a run that continues finds reasons in another order than one that begins.
+    # Sorted by name: a run that continues has its reasons in another order than one that begins.
     text = dump_yaml({**resolved, "reasons": dict(sorted(reasons.items()))})
     write_text(folder.resolved, sealed_text(with_run(text, run_id)))
 
 
 def banner(assembled: Assembled) -> list[str]:
-    """A few lines about a run.
+    """Describe a run in a few lines.
 
     Args:
-        assembled: its parts.
+        assembled: parts of the run.
     """
     settings, card, start = assembled.settings, assembled.encoder.card, assembled.start
-    lines = [_samples(assembled)]
+    lines = [_samples_line(assembled)]
     if assembled.source.kind == "images":
         lines.append(f"views: preset {settings.views.preset}")
     ranks = assembled.placement.world_size
@@ -135,11 +135,11 @@ def banner(assembled: Assembled) -> list[str]:
         projector = "" if settings.projector.kind == "none" else "; the projector starts untrained"
         rest = "; the projector, too" if projector and "projector" in start.parts else projector
         lines.append(f"begins with the encoder of {start.name} (sha256 {start.sha256[:8]}){rest}")
-    lines.append(_pairs(assembled))
+    lines.append(_pairs_line(assembled))
     return lines
 
 
-def _samples(assembled: Assembled) -> str:
+def _samples_line(assembled: Assembled) -> str:
     source, settings = assembled.source, assembled.settings
     samples = f"{len(source):,} {source.kind} {'x'.join(map(str, source.shape))}"
     held_out = f", {len(assembled.part.split.held_out):,} held out" if len(assembled.part.split.held_out) else ""
@@ -157,15 +157,15 @@ def _samples(assembled: Assembled) -> str:
     )
 
 
-def _pairs(assembled: Assembled) -> str:
+def _pairs_line(assembled: Assembled) -> str:
     settings, loss, size = assembled.settings, assembled.loss, assembled.order.batch_size
     epochs = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
     length = f"{epochs} of {assembled.order.batches_per_epoch} steps"
     if "temperature" in assembled.resolution.idle:
-        heat = f"{loss.card.name} takes no temperature"
+        temperature = f"{loss.card.name} takes no temperature"
     else:
-        heat = f"temperature {settings.temperature:g}"
+        temperature = f"temperature {settings.temperature:g}"
     if assembled.num_negatives is None:
-        return f"{loss.card.name}: {loss.card.negatives} (batch {size}); {heat}; {length}"
+        return f"{loss.card.name}: {loss.card.negatives} (batch {size}); {temperature}; {length}"
     kind = "from a queue" if isinstance(loss, QueueContrast) else settings.loss.negatives
-    return f"each anchor sees {assembled.num_negatives} negatives (batch {size}, {kind}); {heat}; {length}"
+    return f"each anchor sees {assembled.num_negatives} negatives (batch {size}, {kind}); {temperature}; {length}"

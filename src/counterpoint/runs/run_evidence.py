@@ -1,4 +1,4 @@
-"""What findings about an encoder are drawn from: measurements of its places, votes, its loss, settings, and parts."""
+"""Evidence for findings about an encoder: measurements of its places, votes, its loss, settings, and parts."""
 
 # N samples, D features
 
@@ -42,14 +42,14 @@ NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 
 @dataclass(frozen=True)
 class GatheredEvidence:
-    """What is known of an encoder.
+    """The evidence about an encoder, with the arrays behind it.
 
     Attributes:
-        evidence: what findings are drawn from.
+        evidence: the evidence from which findings are drawn.
         places: measurements with the arrays behind them.
-        embedding_ND: of all samples.
-        representation_ND: of all samples.
-        labels: of all samples; None without any.
+        embedding_ND: embeddings of all samples.
+        representation_ND: representations of all samples.
+        labels: labels of all samples; None if there are none.
     """
 
     evidence: Evidence
@@ -62,55 +62,55 @@ class GatheredEvidence:
 def gather_evidence(
     judged: Subject, threshold: float, *, checkpoint: str | None = None, cache: bool
 ) -> GatheredEvidence:
-    """Measure representation and embedding beside the untrained encoder, and read what the run's folder knows.
+    """Measure representation and embedding beside the untrained encoder, and read the run's folder.
 
     Args:
         judged: an encoder beside samples.
         threshold: above which a feature of a unit-length vector counts as active.
         checkpoint: step of the state that is judged; None for the last.
-        cache: whether features are kept, and taken from the cache.
+        cache: True reads features from the cache, and keeps them there.
     """
-    # Before it is measured, which sets the statistics of its norms.
+    # Before the backbone is measured, which sets the statistics of its norms.
     backbone = untrained_backbone(judged)
-    moved = weight_change(judged, backbone)
-    source, labels, encoder, chosen_N = judged.source, judged.source.labels, judged.encoder, _chosen(judged)
+    change = weight_change(judged, backbone)
+    source, labels, encoder, chosen_N = judged.source, judged.source.labels, judged.encoder, _view_positions(judged)
     features = extract(encoder, source, cache=cache)
-    seen = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
+    features_of_places = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
     views = _views(judged, encoder, (REPRESENTATION, EMBEDDING))
     colours, embedded = views.pop(COLOURS, None), views.get(EMBEDDING)
-    told = None
+    colour_shortcut = None
     if colours is not None and embedded is not None and len(colours[0]) >= FEWEST_COLOURED:
-        told = shortcut(colours, embedded[0])
-    # By design, or by its looks where the design is not known.
+        colour_shortcut = shortcut(colours, embedded[0])
+    # Non-negative by design or, if the design is not known, by its values.
     is_known = judged.folder is not None and judged.settings is not None
     is_nonnegative = encoder.card.nonnegative != "none" if is_known else is_rectified(features.embedding)
     if backbone is not None:
         untrained = with_norms_of(blank_encoder(backbone, encoder), source, judged.split.train)
-        # Its embedding is none: the baseline is a representation.
-        seen[UNTRAINED] = extract(untrained, source, [REPRESENTATION], cache=cache).representation
+        # An untrained encoder has no embedding: the baseline is a representation.
+        features_of_places[UNTRAINED] = extract(untrained, source, [REPRESENTATION], cache=cache).representation
         if views:
             views[UNTRAINED] = _views(judged, untrained, [REPRESENTATION])[REPRESENTATION]
-    known = from_folder(judged)
+    folder_evidence = from_folder(judged)
     places = {
         name: measure_place(
             all_ND,
             views=views.get(name),
             labels=labels,
             threshold=threshold,
-            is_directional=name == EMBEDDING and known.gaussian_by == "theory",
+            is_directional=name == EMBEDDING and folder_evidence.gaussian_by == "theory",
         )
-        for name, all_ND in seen.items()
+        for name, all_ND in features_of_places.items()
     }
     code = encoder.projector
     classes = judged_classes(judged, features.embedding)
     classes = with_clusters(classes, places[EMBEDDING].agreement, source.class_names)
     evidence = replace(
-        known,
+        folder_evidence,
         places={name: place.figures for name, place in places.items()},
-        votes=accuracies_of_subject(judged, seen),
+        votes=accuracies_of_subject(judged, features_of_places),
         is_nonnegative=is_nonnegative,
-        weight_change=moved,
-        shortcut=told,
+        weight_change=change,
+        shortcut=colour_shortcut,
         pairs=pairs_of_run(judged, views[EMBEDDING], features.embedding[chosen_N], chosen_N, checkpoint)
         if views
         else None,
@@ -127,19 +127,19 @@ def gather_evidence(
 
 
 def _views(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str, Pair]:
-    """Layers for two views of evenly spaced samples, and the colours of the views; none without the views."""
+    """Layers for two views of evenly spaced samples, and the colours of the views; empty if there are no views."""
     if not judged.has_views:
         return {}
-    also = {COLOURS: colour_statistics} if encoder.card.kind == "images" else {}
-    return {**view_pairs(judged, encoder, layers, _chosen(judged), also)}
+    statistics = {COLOURS: colour_statistics} if encoder.card.kind == "images" else {}
+    return {**view_pairs(judged, encoder, layers, _view_positions(judged), statistics)}
 
 
-def _chosen(judged: Subject) -> Tensor:
+def _view_positions(judged: Subject) -> Tensor:
     return evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
 
 
 def from_folder(judged: Subject) -> Evidence:
-    """What the run folder knows: the loss, and the settings that can be changed."""
+    """Read the loss, and the settings that can be changed, from the run folder."""
     if judged.folder is None or judged.settings is None:
         return Evidence({})
     metrics = judged.folder.read_metrics()
@@ -157,7 +157,7 @@ def from_folder(judged: Subject) -> Evidence:
 
 
 def gaussian_by(settings: TrainSettings) -> Literal["", "loss", "theory"]:
-    """Why the embedding of a run should be Gaussian in every direction; see ``Evidence.gaussian_by``."""
+    """The reason why the embedding of a run should be Gaussian in every direction; see ``Evidence.gaussian_by``."""
     if METHODS[settings.method].wiring not in ("joint", "queue") or settings.output.nonnegative != "none":
         return ""
     # DirectCLR's embedding is a part of the representation, after its ReLU.
@@ -166,7 +166,7 @@ def gaussian_by(settings: TrainSettings) -> Literal["", "loss", "theory"]:
 
 
 def weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:
-    """How far training has moved the encoder's weights, over their length before; None where that is not known."""
+    """Length of the change of the encoder's weights in training, over their length before; None if it is not known."""
     is_known = judged.settings.init is None if judged.settings else not (judged.facts or {}).get("weights")
     if backbone is None or not is_known:
         return None

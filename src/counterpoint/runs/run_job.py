@@ -1,4 +1,4 @@
-"""The training job of a run, from its parts: optimiser, schedule, batches, views, levels of the loss, loggers."""
+"""Build the training job of a run from its parts: optimiser, schedule, batches, views, levels of the loss, loggers."""
 
 import json
 import math
@@ -22,11 +22,11 @@ from counterpoint.runs.warm_start import RECORD
 
 
 def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
-    """The training job that will write to a run folder; nothing is written yet.
+    """Build the training job that will write to a run folder; nothing is written yet.
 
     Args:
-        assembled: its parts.
-        folder: of the run.
+        assembled: parts of the run.
+        folder: the run's folder.
 
     Raises:
         UsageError: a logger is not installed, or the data do not allow what should be measured.
@@ -35,7 +35,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
     method, order, placement, source = assembled.method, assembled.order, assembled.placement, assembled.source
     method.to(placement.torch_device)
     loss = assembled.loss
-    # A sum over features, which alone among the losses is not known from the batch.
+    # Barlow Twins sums over features: its chance level depends on their number, not on the batch alone.
     sized = {"num_features": assembled.encoder.embedding_dims} if isinstance(loss, BarlowTwins) else {}
     chance = loss.chance(order.batch_size, **sized)
     floor = loss.floor(order.batch_size, nonnegative=settings.output.nonnegative != "none")
@@ -62,14 +62,14 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
         views=view_drawer(settings, assembled.encoder.card, assembled.given.views),
         engine=Engine(placement, compiles=engine.compile, shards=engine.strategy == "fsdp"),
         folder=folder,
-        # Where collapse is the lowest loss (BYOL, SimSiam), the loss of equal vectors is not its chance level.
+        # If collapse is the lowest loss (BYOL, SimSiam), the loss of equal vectors is not its chance level.
         chance=chance if math.isfinite(chance) and chance > floor else None,
         floor=floor if math.isfinite(floor) else None,
         measure=knn,
         loggers=build_loggers(engine, folder) if is_first_rank() else (),
         facts={
             "seed": settings.seed,
-            "torch": torch.__version__.split("+")[0],  # 2.9.0+cu128: the build is not told
+            "torch": torch.__version__.split("+")[0],  # 2.9.0+cu128: the build is left out
             "num_threads": torch.get_num_threads(),
             "device": engine.device,
             "world_size": world_size(),
@@ -82,7 +82,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
 
 
 def check_alike(job: TrainingJob, assembled: Assembled) -> None:
-    """All ranks must have the same settings, samples and preparation: machines may hold copies of different age."""
+    """Require the same settings, samples and preparation on all ranks: machines may hold copies of different age."""
     facts, card = {**job.facts, "num_threads": None}, assembled.encoder.card  # machines may have other numbers of cores
     if odd := ranks_that_differ(json.dumps([facts, assembled.part.split.fingerprint, card.mean, card.std])):
         raise DataError(

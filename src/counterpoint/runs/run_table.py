@@ -33,28 +33,28 @@ PROTOCOLS = {"knn": "knn", "linear probe": "probe"}  # columns
 
 @dataclass(frozen=True)
 class RunLine:
-    """One run; None where something is not known.
+    """One run; a field is None if it is not known.
 
     Attributes:
         name: path below the folder that is listed.
         status: done, running, stopped (resume continues), failed or damaged.
-        pid: of the process that trains it.
-        method: that it learns by.
-        data: that it learns from.
-        encoder: that it trains.
-        epochs: that are done.
+        pid: id of the process that trains it.
+        method: method that it learns by.
+        data: name of its data.
+        encoder: name of its encoder.
+        epochs: number of epochs that are done.
         knn: kNN accuracy of the representation, with the ends of its 95 % interval.
         knn_low: lower end.
         knn_high: upper end.
         probe: accuracy of the linear probe on it, with the ends of its 95 % interval.
         probe_low: lower end.
         probe_high: upper end.
-        level: of the worst finding.
-        finding: its title.
+        level: level of the worst finding.
+        finding: title of that finding.
         verdict: the answer in words, as `diagnose` and the report have it.
-        bytes: on disk.
-        started: when, ISO 8601.
-        problem: why it is damaged, with the name of the file.
+        bytes: size on disk.
+        started: time of its begin, ISO 8601.
+        problem: reason why it is damaged, with the name of the file.
     """
 
     name: str
@@ -78,7 +78,7 @@ class RunLine:
     problem: str | None = None
 
     def cells(self) -> dict[str, str]:
-        """What a person reads, by column."""
+        """The text of each column."""
         running = f" ({self.pid})" if self.pid is not None else ""
         return {
             "name": self.name,
@@ -129,8 +129,8 @@ class RunTable(Printed):
                 heads.remove(head)
         first, *lines = _table(heads, rows).lines
         fill = textwrap.TextWrapper(width, initial_indent="  ", subsequent_indent="  ").fill
-        told = zip(lines, rows, strict=True)
-        return "\n".join([first, *(text for line, row in told for text in (line, fill(row["verdict"])) if text)])
+        pairs = zip(lines, rows, strict=True)
+        return "\n".join([first, *(text for line, row in pairs for text in (line, fill(row["verdict"])) if text)])
 
 
 def _table(heads: Sequence[str], rows: Sequence[Mapping[str, str]]) -> TextTable:
@@ -141,35 +141,35 @@ def list_runs(folder: Path, *, sort: str = "name", reverse: bool = False) -> Run
     """List the runs under a folder, at most ``DEPTH`` folders below it; links are not followed.
 
     Args:
-        folder: that holds runs, or a run.
-        sort: a column; what is not known comes last.
+        folder: folder that holds runs, or a run.
+        sort: a column; runs without a value come last.
         reverse: the largest first.
 
     Raises:
-        UsageError: the folder is none, or the column is unknown.
+        UsageError: ``folder`` is not a folder, or the column is unknown.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; name the one that holds your runs (default: runs)")
     column = ALIASES.get(sort, sort)
     if column not in COLUMNS:
         raise unknown_name("column", sort, [*COLUMNS, *ALIASES])
-    lines = [_line(path, folder) for path in _runs_below(folder, DEPTH)]
-    known = [line for line in lines if getattr(line, column) is not None]
-    known.sort(key=lambda line: getattr(line, column), reverse=reverse)
-    return RunTable(folder, (*known, *(line for line in lines if getattr(line, column) is None)))
+    lines = [_run_line(path, folder) for path in _runs_below(folder, DEPTH)]
+    with_value = [line for line in lines if getattr(line, column) is not None]
+    with_value.sort(key=lambda line: getattr(line, column), reverse=reverse)
+    return RunTable(folder, (*with_value, *(line for line in lines if getattr(line, column) is None)))
 
 
-def _line(path: Path, top: Path) -> RunLine:
-    """What the files of a run say; damaged ones are left out, and one of another run makes the run a damaged one."""
+def _run_line(path: Path, top: Path) -> RunLine:
+    """Read the files of a run; damaged ones are left out, and one of another run makes the run a damaged one."""
     folder = RunFolder(path)
     name = str(path.relative_to(top)) if path != top else path.name or str(path)
     size = size_on_disk(path)
     try:
         open_run(path)
         status = folder.read_status()
-        values = {name: value for name, value in _values(folder, folder.evaluation).items() if name == "rows"}
+        values = {name: value for name, value in _read_values(folder, folder.evaluation).items() if name == "rows"}
         rows = read_record(EvaluationRecord, values, folder.evaluation.name).rows
-        figures = {**_accuracies(rows), **_judged(folder, rows)}
+        figures = {**_accuracies(rows), **_worst_finding_and_verdict(folder, rows)}
     except RunError as error:
         return RunLine(name, DAMAGED, bytes=size, problem=str(error))
     is_held = is_locked(path)
@@ -180,7 +180,7 @@ def _line(path: Path, top: Path) -> RunLine:
         pid=None if holder is None else holder.pid,
         method=" by ".join(filter(None, (status.method, str(status.own_loss.get("name") or "")[:MOST_OF_A_LOSS]))),
         data=status.data,
-        encoder=_encoder(folder),
+        encoder=_encoder_name(folder),
         epochs=status.num_epochs if status.status == "finished" else _epochs_done(folder),
         **figures,
         bytes=size,
@@ -201,16 +201,16 @@ def size_on_disk(path: Path) -> int:
 
 
 def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
-    """Runs at a folder, or below it; what lies within a run is none."""
-    known = RunFolder(folder)
-    if (known.marker.is_file() or known.status.is_file()) and not known.holds_seeds:
+    """Yield the runs at a folder or below it; a folder within a run is no run."""
+    run_folder = RunFolder(folder)
+    if (run_folder.marker.is_file() or run_folder.status.is_file()) and not run_folder.holds_seeds:
         yield folder
         return
     if depth == 0:
         return
     try:
         with os.scandir(folder) as entries:
-            names = sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:  # not readable for this user
         return
     for name in names:
@@ -218,17 +218,17 @@ def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
             yield from _runs_below(folder / name, depth - 1)
 
 
-def _encoder(folder: RunFolder) -> str | None:
-    """The encoder's name. As text: reading YAML takes milliseconds, and there may be thousands of runs."""
+def _encoder_name(folder: RunFolder) -> str | None:
+    """Find the encoder's name in the text: reading YAML takes milliseconds, and there may be thousands of runs."""
     try:
-        found = re.search(r"^encoder: (\S+)$", read_text(folder.resolved), flags=re.MULTILINE)
+        line = re.search(r"^encoder: (\S+)$", read_text(folder.resolved), flags=re.MULTILINE)
     except (OSError, ValueError):
         return None
-    return found[1] if found else None
+    return line[1] if line else None
 
 
 def _epochs_done(folder: RunFolder) -> int | None:
-    """Of the last whole line of the log, without reading the others."""
+    """Read the epoch of the last whole line of the log, without reading the others."""
     try:
         with open_regular(folder.metrics) as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
@@ -241,27 +241,27 @@ def _epochs_done(folder: RunFolder) -> int | None:
 
 
 def _accuracies(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    accuracies: dict[str, Any] = {}
     for row in rows:
         column = PROTOCOLS.get(row.protocol)
         if column and row.features == "representation":
-            found |= {column: row.accuracy, f"{column}_low": row.low, f"{column}_high": row.high}
-    return found
+            accuracies |= {column: row.accuracy, f"{column}_low": row.low, f"{column}_high": row.high}
+    return accuracies
 
 
-def _judged(folder: RunFolder, rows: Sequence[EvaluationRow]) -> dict[str, Any]:
-    known = _values(folder, folder.findings, is_sealed=False)
-    values = {name: known[name] for name in ("findings", "answer", "unjudged") if known.get(name)}
+def _worst_finding_and_verdict(folder: RunFolder, rows: Sequence[EvaluationRow]) -> dict[str, Any]:
+    contents = _read_values(folder, folder.findings, is_sealed=False)
+    values = {name: contents[name] for name in ("findings", "answer", "unjudged") if contents.get(name)}
     if not values:
         return {}
-    judged = judged_anew(read_record(Findings, values, folder.findings.name), rows)
-    worst = judged.findings[0] if judged.findings else None
+    findings = judged_anew(read_record(Findings, values, folder.findings.name), rows)
+    worst = findings.findings[0] if findings.findings else None
     first = {} if worst is None else {"level": worst.level, "finding": worst.title}
-    return {**first, "verdict": judged.verdict}
+    return {**first, "verdict": findings.verdict}
 
 
-def _values(folder: RunFolder, path: Path, *, is_sealed: bool = True) -> Mapping[str, Any]:
-    """Values of a JSON file; none where it is missing or damaged, an error where it is of another run or state."""
+def _read_values(folder: RunFolder, path: Path, *, is_sealed: bool = True) -> Mapping[str, Any]:
+    """Read a JSON file; empty if it is missing or damaged, an error if it is of another run or state."""
     try:
         values = read_sealed(path) if is_sealed else read_json(path)  # of a large file the hash would take long
         if not isinstance(values, dict):

@@ -1,4 +1,4 @@
-"""What ``diagnose`` keeps of a run's own samples for its page, which reads these files, and never a live model."""
+"""Files of a run's own samples that ``diagnose`` keeps for its page, which reads them and never a live model."""
 
 # N samples of the run, M of them on the map, D features, K principal components
 
@@ -50,12 +50,12 @@ THUMBNAIL_SIDE = 48
 
 
 def collect(source: Source, features: Mapping[str, Tensor], *, is_nonnegative: bool, threshold: float) -> Collection:
-    """Choose samples, and find out what a map and a table of dimensions show.
+    """Choose samples, and compute the arrays of a map and of a table of dimensions.
 
     Args:
         source: the samples.
-        features: finite, of all samples, for each of ``PLACES``.
-        is_nonnegative: whether the embedding has no entry below 0 by design.
+        features: features of all samples for each of ``PLACES``, finite.
+        is_nonnegative: True if the embedding has no entry below 0 by design.
         threshold: above which a feature of a unit-length vector counts as active.
     """
     rows_M = chosen_rows(len(source), source.labels)
@@ -112,7 +112,7 @@ def principal_scores(unit_MD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dominant_dims(unit_MD: Tensor) -> Tensor:
-    """The strongest dimension of each sample; -1 where all are silent.
+    """The strongest dimension of each sample; -1 if all are silent.
 
     >>> dominant_dims(torch.tensor([[0.6, 0.8], [0.0, 0.0]])).tolist()
     [1, -1]
@@ -140,26 +140,26 @@ def _dimensions(z_ND: Tensor, labels: Tensor | None, chosen_MD: Tensor, threshol
 
 
 def picture_sheet(source: Source, rows: list[int], most_bytes: int = MOST_SHEET_BYTES) -> Sheet:
-    """Small square pictures of some samples in one file of a limited number of bytes, if the smallest ones fit.
+    """Draw samples as small square pictures in one file of at most ``most_bytes``, if the smallest ones fit.
 
     Args:
-        source: of images.
-        rows: of the samples.
-        most_bytes: of the file; pictures become smaller and coarser until they fit.
+        source: a source of images.
+        rows: rows of the samples in the source.
+        most_bytes: largest size of the file; pictures become smaller and coarser until they fit.
     """
     side = min(GRAINS[0][0], max(source.store.fetch(rows[:1]).shape[2:]))
     tiles = np.concatenate([_tiles(source, rows[first : first + BLOCK], side) for first in range(0, len(rows), BLOCK)])
-    tried = tiles[np.linspace(0, len(tiles) - 1, min(NUM_TRIED, len(tiles))).astype(int)]
+    trial_tiles = tiles[np.linspace(0, len(tiles) - 1, min(NUM_TRIED, len(tiles))).astype(int)]
     *finer, (smallest, coarsest) = GRAINS
     for smaller, quality in finer:
-        estimate = len(_sheet(tried, min(side, smaller), quality).content) * len(tiles) / len(tried)
-        if estimate <= most_bytes and len((found := _sheet(tiles, min(side, smaller), quality)).content) <= most_bytes:
-            return found
+        estimate = len(_sheet(trial_tiles, min(side, smaller), quality).content) * len(tiles) / len(trial_tiles)
+        if estimate <= most_bytes and len((sheet := _sheet(tiles, min(side, smaller), quality)).content) <= most_bytes:
+            return sheet
     return _sheet(tiles, min(side, smallest), coarsest)
 
 
 def _tiles(source: Source, rows: list[int], side: int) -> np.ndarray:
-    """Pictures (m, side, side, 3), uint8; what is not a square lies on grey."""
+    """Pictures (m, side, side, 3), uint8; a picture that is not a square lies on grey."""
     images = source.store.fetch(rows)
     # Two channels or more than four have no known colours: the first one, or three, are shown.
     images = images[:, :3] if images.shape[1] >= 3 else images[:, :1].expand(-1, 3, -1, -1)
@@ -192,12 +192,12 @@ def _sheet(tiles: np.ndarray, side: int, quality: int) -> Sheet:
 def described_concepts(
     z_ND: Tensor, labels: Labels | None, names: Sequence[str], threshold: float
 ) -> tuple[Concept, ...]:
-    """Records of single dimensions.
+    """Describe the top concepts, each a single dimension.
 
     Args:
         z_ND: features of all samples.
-        labels: of the samples, or None.
-        names: of the samples.
+        labels: labels of the samples, or None.
+        names: names of the samples.
         threshold: above which a feature of a unit-length vector counts as active.
     """
     purity = class_purity(z_ND, labels.numbers, threshold=threshold) if labels else None
@@ -205,12 +205,12 @@ def described_concepts(
     for concept in top_concepts(z_ND, threshold=threshold):
         top_class = int(purity.class_D[concept.dim]) if purity else -1  # -1: no labelled sample activates it
         is_named = purity is not None and bool(purity.is_named_D[concept.dim])
-        described = {
+        details = {
             "purity": float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
             "top_class": labels.class_names[top_class] if labels and is_named else None,
             "names": tuple(names[position] for position in concept.top),
         }
-        records.append(concept.model_copy(update=described))
+        records.append(concept.model_copy(update=details))
     return tuple(records)
 
 
@@ -218,32 +218,32 @@ def keep_for_page(
     folder: RunFolder,
     source: Source,
     findings: Findings,
-    known: GatheredEvidence,
+    gathered: GatheredEvidence,
 ) -> None:
     """Write ``arrays.npz``, ``collection.npz`` and, last, ``findings.json``, which vouches for both.
 
     Args:
-        folder: of the run.
-        source: its own samples.
-        findings: about them.
-        known: their features, and measurements with the arrays behind them.
+        folder: the run's folder.
+        source: the run's own samples.
+        findings: findings about them.
+        gathered: their features, and measurements with the arrays behind them.
     """
     arrays: dict[str, np.ndarray] = {}
-    for name, place in known.places.items():
+    for name, place in gathered.places.items():
         arrays[f"spectrum/{name}"] = place.spectrum.numpy()
         # Range of the eigenvalues of isotropic features of the same shape and total variance.
         shape = place.figures.num_samples, len(place.spectrum)
         mean = float(place.spectrum.sum()) / float(isotropic_spectrum(*shape).sum())
         arrays[f"band/{name}"] = (torch.stack(isotropic_band(*shape)) * mean).numpy()
-    cosines = known.places[EMBEDDING].cosines
+    cosines = gathered.places[EMBEDDING].cosines
     if cosines is not None:
         arrays |= {f"cosines/{name}": getattr(cosines, name).numpy() for name in ("edges", "positive", "negative")}
 
     write_arrays(folder.arrays, arrays)
-    features = {EMBEDDING: known.embedding_ND, REPRESENTATION: known.representation_ND}
+    features = {EMBEDDING: gathered.embedding_ND, REPRESENTATION: gathered.representation_ND}
     threshold = float(findings.settings["sparsity_threshold"] or 0.0)
-    collected = collect(source, features, is_nonnegative=known.evidence.is_nonnegative, threshold=threshold)
-    write_collection(folder, collected)
+    collection = collect(source, features, is_nonnegative=gathered.evidence.is_nonnegative, threshold=threshold)
+    write_collection(folder, collection)
     files = {"arrays": folder.arrays, "collection": folder.collection}
     seals = {name: {"sha256": sha256_of(file)} for name, file in files.items()}
     write_derived(folder, folder.findings, {**findings.to_dict(), **seals})

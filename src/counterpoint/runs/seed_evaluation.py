@@ -29,12 +29,12 @@ class SeedRow:
     Attributes:
         features: from which the figure was computed.
         protocol: the metric.
-        settings: of the metric, those that all runs have alike.
-        values: of each run, in the order of the seeds.
-        mean: of the values.
+        settings: settings of the metric that all runs share.
+        values: value of each run, in the order of the seeds.
+        mean: mean of the values.
         deviation: their standard deviation (n - 1 in the denominator); None for one value.
-        low: end of Student's 95 % interval; None where the values do not scatter, as without training.
-        high: its other end.
+        low: lower end of Student's 95 % interval; None if the values do not scatter, as without training.
+        high: its upper end.
     """
 
     features: str
@@ -48,15 +48,15 @@ class SeedRow:
 
     @property
     def metric(self) -> Metric:
-        """What the protocol measures."""
+        """The metric that the protocol names."""
         return metric_under(CATALOGUE, self.protocol)
 
     @property
     def mean_row(self) -> EvaluationRow:
-        """As a row of one evaluation has it, with the interval over the seeds."""
+        """The mean as a row of one evaluation, with the interval over the seeds."""
         name = "accuracy" if self.metric.unit == "share" else "value"
-        known = {"features": self.features, "protocol": self.protocol, "settings": self.settings, name: self.mean}
-        return EvaluationRow(**known, low=self.low, high=self.high)
+        fields = {"features": self.features, "protocol": self.protocol, "settings": self.settings, name: self.mean}
+        return EvaluationRow(**fields, low=self.low, high=self.high)
 
     @property
     def written(self) -> tuple[str, str, str]:
@@ -71,10 +71,10 @@ class SeedEvaluation(Printed):
     """The figures of several seeds, all on the same queries.
 
     Attributes:
-        name: of their folder.
-        seeds: theirs.
+        name: name of their folder.
+        seeds: their seeds.
         rows: the figures that all runs have.
-        split: which samples they are about.
+        split: the samples that they are about.
     """
 
     name: str
@@ -88,7 +88,7 @@ class SeedEvaluation(Printed):
 
     @property
     def samples(self) -> str:
-        """Which seeds, and which samples the figures are about, in words."""
+        """The seeds and the samples that the figures are about, in words."""
         split, seeds = self.split, ", ".join(map(str, self.seeds))
         counts = f"{split.num_queries} queries, {split.num_bank} labelled samples, {split.num_classes} classes"
         return f"{shown(self.name)}, seeds {seeds}, on {shown(split.source)}: {counts} ({split.how})"
@@ -131,32 +131,32 @@ def evaluate_seeds(
     if out is not None and Path(out).suffix != ".json":
         raise UsageError(f"out must end in .json, got {out}")
     seeds = folder.read_seeds().seeds
-    known = {seed: folder.of_seed(seed) for seed in seeds}
-    _check(folder, known)
-    handed = {run.path: run for run in runs.runs} if isinstance(runs, SeedRuns) else {}
-    reporter, found = Reporter(quiet=quiet), []
-    for number, run in enumerate(known.values(), start=1):
+    folders = {seed: folder.of_seed(seed) for seed in seeds}
+    _check_comparable(folder, folders)
+    runs_by_path = {run.path: run for run in runs.runs} if isinstance(runs, SeedRuns) else {}
+    reporter, evaluations = Reporter(quiet=quiet), []
+    for number, run in enumerate(folders.values(), start=1):
         reporter.say(f"{run.path}, {number} of {len(seeds)}")
-        found.append(evaluate(handed.get(run.path, run.path), quiet=quiet, **asked))
-    if len({evaluation.split.query_fingerprint for evaluation in found}) > 1:
+        evaluations.append(evaluate(runs_by_path.get(run.path, run.path), quiet=quiet, **asked))
+    if len({evaluation.split.query_fingerprint for evaluation in evaluations}) > 1:
         raise UsageError(
             f"the runs in {folder.path} were evaluated on different queries; evaluate again on data that do not change"
         )
-    paths = [evaluation.path for evaluation in found if evaluation.path is not None]
-    target = folder.path / paths[0].relative_to(known[seeds[0]].path) if out is None else Path(out)
+    paths = [evaluation.path for evaluation in evaluations if evaluation.path is not None]
+    target = folder.path / paths[0].relative_to(folders[seeds[0]].path) if out is None else Path(out)
     target.parent.mkdir(exist_ok=True)
     written = [read_record(EvaluationRecord, read_sealed(path), str(path)) for path in paths]
-    write_sealed(target, _over_seeds(folder, seeds, written).to_dict())
-    return _over_seeds(folder, seeds, [evaluation.record for evaluation in found])
+    write_sealed(target, _average_over_seeds(folder, seeds, written).to_dict())
+    return _average_over_seeds(folder, seeds, [evaluation.record for evaluation in evaluations])
 
 
-def _check(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
-    """Require that every seed has its encoder, and that nothing else tells them apart that a weight depends on."""
+def _check_comparable(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
+    """Require that every seed is finished, and that of the settings that weights depend on only the seed differs."""
     states = {seed: run.read_status().status if run.path.exists() else "not begun" for seed, run in runs.items()}
-    open_ones = [f"seed {seed} {state}" for seed, state in states.items() if state != "finished"]
-    if open_ones:
+    unfinished = [f"seed {seed} {state}" for seed, state in states.items() if state != "finished"]
+    if unfinished:
         raise RunError(
-            f"{folder.path} is not finished ({', '.join(open_ones[:5])}); continue with: counterpoint resume "
+            f"{folder.path} is not finished ({', '.join(unfinished[:5])}); continue with: counterpoint resume "
             f"{shlex.quote(str(folder.path))}"
         )
     first, *others = runs.values()
@@ -170,26 +170,26 @@ def _check(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
             )
 
 
-def _over_seeds(folder: RunFolder, seeds: Sequence[int], records: Sequence[EvaluationRecord]) -> SeedEvaluation:
+def _average_over_seeds(folder: RunFolder, seeds: Sequence[int], records: Sequence[EvaluationRecord]) -> SeedEvaluation:
     rows = []
     for first in records[0].rows:
-        alike = [row for record in records if (row := record.row(first.features, first.protocol))]
-        if len(alike) == len(records) and all(row.figure is not None for row in alike):
-            rows.append(_row(alike))
+        rows_of_runs = [row for record in records if (row := record.row(first.features, first.protocol))]
+        if len(rows_of_runs) == len(records) and all(row.figure is not None for row in rows_of_runs):
+            rows.append(_seed_row(rows_of_runs))
     return SeedEvaluation(folder.path.resolve().name, tuple(seeds), tuple(rows), records[0].split)
 
 
-def _row(alike: Sequence[EvaluationRow]) -> SeedRow:
-    values, first = tuple(float(row.figure or 0.0) for row in alike), alike[0]
-    found, has_scatter = t_interval(values), len(set(values)) > 1
-    common = [name for name in first.settings if all(row.settings.get(name) == first.settings[name] for row in alike)]
+def _seed_row(rows: Sequence[EvaluationRow]) -> SeedRow:
+    values, first = tuple(float(row.figure or 0.0) for row in rows), rows[0]
+    interval, has_scatter = t_interval(values), len(set(values)) > 1
+    common = [name for name in first.settings if all(row.settings.get(name) == first.settings[name] for row in rows)]
     return SeedRow(
         features=first.features,
         protocol=first.protocol,
         settings={name: first.settings[name] for name in common},
         values=values,
-        mean=found.value,
+        mean=interval.value,
         deviation=statistics.stdev(values) if len(values) > 1 else None,
-        low=found.low if has_scatter else None,
-        high=found.high if has_scatter else None,
+        low=interval.low if has_scatter else None,
+        high=interval.high if has_scatter else None,
     )

@@ -39,12 +39,12 @@ Pair = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Ranker:
-    """How one figure of the representation ranks encoders.
+    """A figure of the representation that ranks encoders.
 
     Attributes:
-        name: of the figure.
-        judge: by what it says that an encoder is likely best.
-        against: the accuracy that its correlation is with.
+        name: name of the figure.
+        judge: criterion by which it says that an encoder is likely best.
+        against: the accuracy with which it is correlated.
         correlation: Spearman's in the benchmark, and the ends of its 95 % interval.
     """
 
@@ -65,8 +65,8 @@ class Gap:
     Attributes:
         value: the figure.
         behind: the largest figure of an encoder without a fault minus this one.
-        low: of the 95 % interval of that difference, over samples.
-        high: of the interval.
+        low: lower end of the 95 % interval of that difference, over samples.
+        high: upper end of the interval.
     """
 
     value: float
@@ -76,17 +76,17 @@ class Gap:
 
     @property
     def is_told_apart(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """True if the interval leaves out 0."""
         return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One encoder.
+    """One encoder with its figures and faults.
 
     Attributes:
-        name: of its run, with the step of a checkpoint.
-        figures: by ``Ranker.name``.
+        name: name of its run, with the step of a checkpoint.
+        figures: its figures by ``Ranker.name``.
         faults: titles of severe findings that need no labels; an encoder with one ranks below all without.
     """
 
@@ -103,8 +103,8 @@ class Selection(Printed):
         candidates: the likely best one first, by the first of ``rankers``.
         rankers: the figures that were looked at.
         source: name of the samples.
-        num_samples: that were compared.
-        num_labelled: of which the labels were looked at.
+        num_samples: number of samples that were compared.
+        num_labelled: number of samples whose labels were used.
     """
 
     candidates: tuple[Candidate, ...]
@@ -121,7 +121,7 @@ class Selection(Printed):
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """One sentence that names the likely best encoders."""
         first = self.candidates[0]
         if first.faults:
             return f"Every encoder has a serious fault; of the likely best one, {first.name}: {first.faults[0]}."
@@ -159,7 +159,7 @@ class Selection(Printed):
 
     def _remarks(self) -> Iterator[str]:
         labelled = f", {self.num_labelled:,} of them with their labels" if self.num_labelled else ""
-        words = [
+        notes = [
             f"{self.num_samples:,} samples of {self.source}{labelled}, the same for all, and the same views of them, "
             "the usual ones for such samples. Figures describe the representation; `behind` is the difference to the "
             "largest, with its interval over samples; the order is uncertain where the interval contains 0. "
@@ -169,15 +169,15 @@ class Selection(Printed):
             "(docs/evaluation-reference.md).",
         ]
         if not self.num_labelled:
-            words.append("This is a guess; 400 labels (--labels) order photographs as well, and other data far better.")
-        yield from (textwrap.fill(each, WIDTH) for each in words)
+            notes.append("This is a guess; 400 labels (--labels) order photographs as well, and other data far better.")
+        yield from (textwrap.fill(each, WIDTH) for each in notes)
 
 
 # Over 40 small encoders of CIFAR-10 and Caltech-101 (docs/evaluation-reference.md).
 IDENTIFIED = Ranker("identified", "linear probe", "the linear probe", (0.73, 0.52, 0.85))
 PARTICIPATION = Ranker("participation ratio", "kNN", "kNN", (0.75, 0.52, 0.9))
 LABELLED = Ranker("labelled", "labels", "the linear probe where 400 samples have labels", (0.73, 0.57, 0.83))
-# Of features and of two views, all of them of the same samples.
+# Each figure is computed from features and two views of the same samples.
 FIGURES: Mapping[str, Callable[[Tensor, Pair], float]] = {
     IDENTIFIED.name: lambda z_ND, views: alignment.identified(z_ND, *views),
     PARTICIPATION.name: lambda z_ND, views: spectra.participation_ratio(
@@ -228,18 +228,18 @@ def select(
         UsageError: fewer than two encoders, one twice, other samples, or a checkpoint that is not kept.
         RunError: not a run, or nothing was trained yet.
     """
-    asked = build(LookSettings, look, "select")
+    look_settings = build(LookSettings, look, "select")
     reporter = Reporter(quiet=quiet)
-    subjects = [each for run in runs for each in _opened(run, Samples(data, labels), asked, reporter)]
-    _check(subjects, labelled=labels is not None)
+    subjects = [each for run in runs for each in _open_subjects(run, Samples(data, labels), look_settings, reporter)]
+    _check_subjects(subjects, labelled=labels is not None)
     with reporter.bar("selecting", len(subjects)) as advance:
         measured = []
         for subject in subjects:
-            measured.append(_measured(subject, labelled=labels is not None, cache=asked.cache))
+            measured.append(_measure_subject(subject, labelled=labels is not None, cache=look_settings.cache))
             advance()
     rankers = (IDENTIFIED, PARTICIPATION) if labels is None else (LABELLED, IDENTIFIED, PARTICIPATION)
     sound = [each for each in measured if not each.faults] or measured
-    best = {name: max(sound, key=lambda one: one.figures[name]) for name in (each.name for each in rankers)}
+    best = {name: max(sound, key=lambda encoder: encoder.figures[name]) for name in (each.name for each in rankers)}
     candidates = [
         Candidate(each.name, {name: _gap(each, first, name) for name, first in best.items()}, each.faults)
         for each in measured
@@ -252,15 +252,15 @@ def select(
         rankers=rankers,
         source=source.name,
         num_samples=min(len(source), MOST_COMPARED),
-        num_labelled=0 if labels is None else len(_labelled(subjects[0])),
+        num_labelled=0 if labels is None else len(_labelled_positions(subjects[0])),
     )
 
 
-def _opened(run: Any, samples: Samples, asked: LookSettings, reporter: Reporter) -> list[Subject]:
-    step = asked.checkpoint
+def _open_subjects(run: Any, samples: Samples, look_settings: LookSettings, reporter: Reporter) -> list[Subject]:
+    step = look_settings.checkpoint
     if isinstance(run, str) and not Path(run).exists() and (parts := run.rpartition("@"))[2].isdigit():
         run, step = parts[0], parts[2]
-    subject = open_subject(run, samples, asked.model_copy(update={"checkpoint": None}), reporter)
+    subject = open_subject(run, samples, look_settings.model_copy(update={"checkpoint": None}), reporter)
     if subject.is_features:
         raise UsageError(f"{run} is a file of features; select takes runs and encoders, whose views it can draw")
     if step is None:
@@ -268,12 +268,12 @@ def _opened(run: Any, samples: Samples, asked: LookSettings, reporter: Reporter)
     if subject.folder is None:
         raise UsageError("checkpoint goes with a run; an encoder from elsewhere has the weights of its file")
     return [
-        replace(one_checkpoint(subject, str(kept)), name=f"{subject.name}@{kept}")
-        for kept in steps_asked(subject.folder, step)
+        replace(one_checkpoint(subject, str(kept_step)), name=f"{subject.name}@{kept_step}")
+        for kept_step in steps_asked(subject.folder, step)
     ]
 
 
-def _check(subjects: Sequence[Subject], *, labelled: bool) -> None:
+def _check_subjects(subjects: Sequence[Subject], *, labelled: bool) -> None:
     if len(subjects) < 2:
         raise UsageError(
             f"select needs at least two encoders, got {len(subjects)}; the checkpoints of one run: --checkpoint all"
@@ -293,56 +293,56 @@ def _check(subjects: Sequence[Subject], *, labelled: bool) -> None:
         raise UsageError(f"select needs at least {FEWEST} samples, got {len(first.source)}")
     if not labelled:
         return
-    known_M = _labelled(first)
-    num_classes = len(first.source.labels[known_M].unique()) if first.source.labels is not None else 0
-    if len(known_M) < FEWEST_LABELLED or num_classes < 2:
+    labelled_M = _labelled_positions(first)
+    num_classes = len(first.source.labels[labelled_M].unique()) if first.source.labels is not None else 0
+    if len(labelled_M) < FEWEST_LABELLED or num_classes < 2:
         raise UsageError(
             f"select needs the labels of at least {FEWEST_LABELLED} samples of two classes, got those of "
-            f"{len(known_M)} of {num_classes}; without --labels it needs none"
+            f"{len(labelled_M)} of {num_classes}; without --labels it needs none"
         )
 
 
-def _has_same_samples(one: Subject, other: Subject) -> bool:
-    """Whether both look at the same content in the same order, with labels or without."""
-    if one.source.fingerprint == other.source.fingerprint:
+def _has_same_samples(first: Subject, other: Subject) -> bool:
+    """Tell whether both subjects have the same content in the same order, with labels or without."""
+    if first.source.fingerprint == other.source.fingerprint:
         return True
-    if one.source.kind != other.source.kind or len(one.source) != len(other.source):
+    if first.source.kind != other.source.kind or len(first.source) != len(other.source):
         return False
-    hashes = [content_hashes(each.source.store.fetch(_chosen(each).tolist())).tolist() for each in (one, other)]
+    hashes = [content_hashes(each.source.store.fetch(_positions(each).tolist())).tolist() for each in (first, other)]
     return hashes[0] == hashes[1]
 
 
-def _chosen(subject: Subject) -> Tensor:
+def _positions(subject: Subject) -> Tensor:
     return evenly_spaced(torch.arange(len(subject.source)), MOST_COMPARED)
 
 
-def _labelled(subject: Subject) -> Tensor:
+def _labelled_positions(subject: Subject) -> Tensor:
     labels_N = subject.source.labels
     return torch.arange(0) if labels_N is None else evenly_spaced((labels_N >= 0).nonzero()[:, 0], MOST_COMPARED)
 
 
-def _measured(subject: Subject, *, labelled: bool, cache: bool) -> _Measured:
-    chosen_N, encoder = _chosen(subject), subject.encoder
+def _measure_subject(subject: Subject, *, labelled: bool, cache: bool) -> _Measured:
+    chosen_N, encoder = _positions(subject), subject.encoder
     backbone = untrained_backbone(subject)
     features = extract(encoder, subject.source, LAYERS, cache=cache)
     layers = {REPRESENTATION: features.representation[chosen_N], EMBEDDING: features.embedding[chosen_N]}
-    own = view_pairs(subject, encoder, LAYERS, chosen_N) if subject.has_views else {}
-    places = {name: measure_place(z_ND, views=own.get(name)).figures for name, z_ND in layers.items()}
+    own_views = view_pairs(subject, encoder, LAYERS, chosen_N) if subject.has_views else {}
+    places = {name: measure_place(z_ND, views=own_views.get(name)).figures for name, z_ND in layers.items()}
     evidence = replace(from_folder(subject), places=places, weight_change=weight_change(subject, backbone))
-    # Without the run's settings, the views are the usual ones of such samples, drawn by one seed.
+    # Without the settings of the run the views are the usual ones of such samples, drawn by one seed.
     usual = replace(subject, settings=None, own_views=None)
     z_ND, views = layers[REPRESENTATION], view_pairs(usual, encoder, [REPRESENTATION], chosen_N)[REPRESENTATION]
     score_M = torch.zeros(0)
     if labelled and subject.source.labels is not None:
-        known_M = _labelled(subject)
-        score_M = -left_out_places(features.representation[known_M], subject.source.labels[known_M]).double().log1p()
+        rows_M = _labelled_positions(subject)
+        score_M = -left_out_places(features.representation[rows_M], subject.source.labels[rows_M]).double().log1p()
 
     def figures(group: int) -> dict[str, float]:
-        """Without one group of samples; -1 leaves out none."""
-        kept_N = torch.arange(len(chosen_N)) % GROUPS != group
-        pair = (views[0][kept_N], views[1][kept_N])
-        found = {name: figure(z_ND[kept_N], pair) for name, figure in FIGURES.items()}
-        return found | {LABELLED.name: float(score_M[torch.arange(len(score_M)) % GROUPS != group].mean())}
+        """Compute the figures without one group of samples; -1 leaves out none."""
+        is_kept_N = torch.arange(len(chosen_N)) % GROUPS != group
+        pair = (views[0][is_kept_N], views[1][is_kept_N])
+        values = {name: figure(z_ND[is_kept_N], pair) for name, figure in FIGURES.items()}
+        return values | {LABELLED.name: float(score_M[torch.arange(len(score_M)) % GROUPS != group].mean())}
 
     return _Measured(
         name=subject.name,

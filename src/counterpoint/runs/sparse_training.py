@@ -25,7 +25,7 @@ from counterpoint.runs.assembly import Assembled
 WIDE, AUXILIARY, CONTRAST = 1 / 8, 1 / 32, 0.3
 WIDER = 4  # times k, of the second reconstruction
 DEAD_AFTER = 10  # steps without a sample, from which on a unit counts as dead in training
-MOST_REVIVED = 64  # dead units that explain a sample's residual
+MOST_REVIVED = 64  # dead units that reconstruct a sample's residual
 BALANCE = 0.02  # of the features' deviation, by which a shift rises in a step while its unit has no sample
 ROUNDING = 1e-12  # of the largest variance, up to which a direction counts as having none
 ROOT = 1 / 4  # power of its variance by which a direction is divided: 0 leaves features as they are, 1/2 whitens them
@@ -38,7 +38,7 @@ Views = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
 def features_of(assembled: Assembled, dims: int, reporter: Reporter) -> Tensor:
-    """Features of all samples, (n, d).
+    """Encode all samples into features (n, d).
 
     Raises:
         UsageError: the code has fewer units than there are features.
@@ -52,7 +52,7 @@ def features_of(assembled: Assembled, dims: int, reporter: Reporter) -> Tensor:
         )
     with reporter.bar(f"encoding {len(source):,} samples", -(-len(source) // 128)) as advance:
         x_ND = extract(assembled.encoder, source, [REPRESENTATION], advance=advance).representation
-    # Where all are equal but for rounding, directions are noise.
+    # If all features are equal but for rounding, directions are noise.
     if not bool((x_ND.std(dim=0) > 1e-6 * x_ND.abs().amax(dim=0).clamp(min=1e-30)).any()):
         raise DataError(
             f"all {len(x_ND):,} samples of {source.name} have the same features; no code can tell them apart"
@@ -61,11 +61,11 @@ def features_of(assembled: Assembled, dims: int, reporter: Reporter) -> Tensor:
 
 
 def views_of(assembled: Assembled, width: int, reporter: Reporter) -> Views:
-    """Features of two views of training samples: of pictures drawn before, of vectors anew in each epoch."""
+    """Return a function that gives features of two views: of pictures drawn before, of vectors drawn in each epoch."""
     encoder, source, positions = assembled.encoder, assembled.source, assembled.part.positions
     drawer = view_drawer(assembled.settings, encoder.card, assembled.given.views)
 
-    def drawn(rows: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+    def encode_views(rows: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
         ids = positions[rows]
         views = drawer.two_views(source.store.fetch(ids.tolist()), ids, epoch)
         with torch.no_grad():
@@ -75,15 +75,15 @@ def views_of(assembled: Assembled, width: int, reporter: Reporter) -> Views:
         return first, second
 
     if source.kind == "vectors" and encoder.card.architecture == IDENTITY:
-        return drawn
+        return encode_views
     parts = torch.arange(len(positions)).split(256)
-    kept_E2ND = torch.empty(NUM_DRAWS, 2, len(positions), width)
+    encoded_E2ND = torch.empty(NUM_DRAWS, 2, len(positions), width)
     with reporter.bar(f"encoding {2 * NUM_DRAWS} views of each sample", NUM_DRAWS * len(parts)) as advance:
         for draw in range(NUM_DRAWS):
             for rows in parts:
-                kept_E2ND[draw, 0, rows], kept_E2ND[draw, 1, rows] = drawn(rows, VIEW_EPOCH + 1 + draw)
+                encoded_E2ND[draw, 0, rows], encoded_E2ND[draw, 1, rows] = encode_views(rows, VIEW_EPOCH + 1 + draw)
                 advance()
-    return lambda rows, epoch: (kept_E2ND[epoch % NUM_DRAWS, 0, rows], kept_E2ND[epoch % NUM_DRAWS, 1, rows])
+    return lambda rows, epoch: (encoded_E2ND[epoch % NUM_DRAWS, 0, rows], encoded_E2ND[epoch % NUM_DRAWS, 1, rows])
 
 
 def train_code(
@@ -94,7 +94,7 @@ def train_code(
     settings: TrainSettings,
     sizes: tuple[int, ...],
 ) -> Iterator[float]:
-    r"""Train a code, in place; gives the mean loss of each epoch.
+    r"""Train a code in place, and yield the mean loss of each epoch.
 
     .. math:: L = \frac{1}{|K|} \sum_{k \in K} |x - \hat x_k|^2 + L_{\text{contrast}}(z_\kappa, z'_\kappa)
         + \tfrac18 |x - \hat x_{4k}|^2 + \tfrac1{32} |e - \hat e|^2 / |e|^2
@@ -109,22 +109,22 @@ def train_code(
     Source: wen2025, the loss of its released code for pictures; the balance is that of wang2024, there of experts.
 
     Args:
-        code: whose weights are trained; it begins at samples.
+        code: the code to train; its units begin at samples.
         x_ND: features of the training samples.
-        labels_N: classes, which then say what belongs together; a sample without one (-1) belongs to itself.
+        labels_N: classes, whose samples are then pairs; a sample without one (-1) is a class of its own.
         views: features of two views of samples, by their rows and the epoch.
         settings: temperature of the contrast, epochs, batch size, optimiser and seed, filled in.
-        sizes: every k that is trained, ascending.
+        sizes: each k that is trained, ascending.
 
     Raises:
         TrainingError: a loss that is not finite.
     """
-    draws, num_samples = torch.Generator().manual_seed(settings.seed), len(x_ND)
+    generator, num_samples = torch.Generator().manual_seed(settings.seed), len(x_ND)
     epochs, batch_size = int(settings.epochs), int(settings.batch_size)
     metric = _Metric(x_ND)
     x_ND = metric.of(x_ND)
     rows_H = torch.cat(
-        [torch.randperm(num_samples, generator=draws) for _ in range(-(-len(code.shift_H) // num_samples))]
+        [torch.randperm(num_samples, generator=generator) for _ in range(-(-len(code.shift_H) // num_samples))]
     )
     code.begin_at(x_ND[rows_H[: len(code.shift_H)]], torch.zeros_like(code.centre_D))
     _fit_length(code, x_ND[rows_H[:MOST_FITTED]], sizes)
@@ -133,7 +133,7 @@ def train_code(
     schedule = build_schedule(settings.optim, num_epochs=epochs, batches_per_epoch=num_batches)
     for epoch in range(1, epochs + 1):
         total = 0.0
-        order_N = torch.randperm(num_samples, generator=draws)[: num_batches * batch_size]
+        order_N = torch.randperm(num_samples, generator=generator)[: num_batches * batch_size]
         for place, rows_B in enumerate(order_N.split(batch_size)):
             step = (epoch - 1) * num_batches + place
             set_learning_rate(steps.optimizer, schedule(step))
@@ -152,10 +152,10 @@ class _Metric:
         variance_D, axes_DD = torch.linalg.eigh(centred_ND.T @ centred_ND / len(x_ND))
         self.scale = float(variance_D.clamp(min=0).mean().sqrt())
         root_D = variance_D.clamp(min=0).pow(ROOT)
-        is_known_D = variance_D > ROUNDING * variance_D[-1]
-        length = root_D[is_known_D].square().mean().sqrt() * is_known_D.double().mean().sqrt()
-        self.into_DD = (axes_DD * torch.where(is_known_D, 1 / (root_D * length), 0.0)) @ axes_DD.T
-        self.back_DD = (axes_DD * torch.where(is_known_D, root_D * length, 0.0)) @ axes_DD.T
+        has_variance_D = variance_D > ROUNDING * variance_D[-1]
+        length = root_D[has_variance_D].square().mean().sqrt() * has_variance_D.double().mean().sqrt()
+        self.into_DD = (axes_DD * torch.where(has_variance_D, 1 / (root_D * length), 0.0)) @ axes_DD.T
+        self.back_DD = (axes_DD * torch.where(has_variance_D, root_D * length, 0.0)) @ axes_DD.T
         self.into_DD, self.back_DD = self.into_DD.float(), self.back_DD.float()
 
     def of(self, x_BD: Tensor) -> Tensor:
@@ -200,7 +200,7 @@ class _CodeSteps:
         all_MH = code.activations(x_MD)
         # Descending, so that the first k are the code at k.
         values_MW, units_MW = all_MH.topk(min(WIDER * sizes[-1], all_MH.shape[1]), dim=1)
-        wide, *missed = (
+        wide_error, *errors = (
             (code.decode_entries(values_MW[:, :k], units_MW[:, :k]) - x_MD).square().mean()
             for k in (values_MW.shape[1], *sizes)
         )
@@ -209,8 +209,8 @@ class _CodeSteps:
             for k in (sizes[step % len(sizes)], sizes[0])
         )
         labels = () if self.labels_N is None else (self.labels_N[rows_B],)
-        pull = self.contrast(z_MH[size : 2 * size], z_MH[2 * size :], *labels)
-        loss = WIDE * wide + sum(missed) / len(sizes) + CONTRAST * pull
+        contrast_loss = self.contrast(z_MH[size : 2 * size], z_MH[2 * size :], *labels)
+        loss = WIDE * wide_error + sum(errors) / len(sizes) + CONTRAST * contrast_loss
         loss = loss + AUXILIARY * self._revival(all_MH, least_MH, x_MD)
         if not bool(loss.isfinite()):
             raise TrainingError(f"the loss is {loss.item()}; lower --optim.learning-rate, or look for extreme features")
@@ -221,14 +221,14 @@ class _CodeSteps:
         return float(loss.detach())
 
     def _revival(self, all_MH: Tensor, z_MH: Tensor, x_MD: Tensor) -> Tensor:
-        """How far dead units are from the residual, over its size: it has a gradient for units without a sample."""
+        """Error of the dead units on the residual, over its size; it has a gradient for units without a sample."""
         is_dead_H = self.idle_H > DEAD_AFTER
         if not is_dead_H.any():
             return x_MD.new_zeros(())
         residual_MD = (x_MD - self.code.decode(z_MH)).detach()
         revived_MH = keep_largest(all_MH * is_dead_H, min(MOST_REVIVED, int(is_dead_H.sum())))
-        missed = (revived_MH @ self.code.decoder_HD - residual_MD).square().mean()
-        return missed / residual_MD.square().mean().clamp(min=torch.finfo(torch.float32).tiny)
+        error = (revived_MH @ self.code.decoder_HD - residual_MD).square().mean()
+        return error / residual_MD.square().mean().clamp(min=torch.finfo(torch.float32).tiny)
 
     @torch.no_grad()
     def _balance(self, share_H: Tensor, progress: float) -> None:

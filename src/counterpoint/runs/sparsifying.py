@@ -1,4 +1,4 @@
-"""Sparsify: put a sparse code on the features of a trained encoder, or of a table, and say what it is worth."""
+"""Sparsify: put a sparse code on the features of a trained encoder, or of a table, and measure how good it is."""
 
 # N samples, D features, H units
 
@@ -47,15 +47,15 @@ NOISE = "two draws of noise and dropout on features"
 
 @dataclass(frozen=True)
 class Sparsified(Printed):
-    """A sparse code of features, and what it is worth.
+    """A sparse code of features, with the figures that measure how good it is.
 
     Attributes:
-        run: its folder, which ``load``, ``embed``, ``evaluate``, ``diagnose``, ``search`` and ``export`` take; the
+        run: its run, which ``load``, ``embed``, ``evaluate``, ``diagnose``, ``search`` and ``export`` take; the
             code is its embedding, the features are its representation.
-        codes: of all samples in their order, a SciPy matrix (n, dims) of sparse rows.
-        figures: of the code at each k, beside codes of equal bytes.
-        paired: what the contrast took as a pair: views of pictures, noise on features, or classes.
-        num_distinct: samples whose features differ.
+        codes: codes of all samples in their order, a SciPy matrix (n, dims) of sparse rows.
+        figures: figures of the code at each k, beside codes of equal bytes.
+        paired: kind of the pairs of the contrast: views of pictures, noise on features, or classes.
+        num_distinct: number of samples whose features differ.
     """
 
     run: Run
@@ -158,25 +158,25 @@ def sparsify(
         codes = Path(codes)
         check_codes_file(codes, overwrite=overwrite)
     reporter = Reporter(quiet=quiet)
-    found, given = code_subject(subject, data, labels, settings)
+    subject_settings, objects = code_subject(subject, data, labels, settings)
     own = {"projector.kind": "sparse", "projector.features": dims, "projector.active": sizes[-1]}
     settings = {name: value for name, value in settings.items() if name not in ("encoder", "views")}
-    asked = merge({"method": "ncl", "temperature": TEMPERATURE, **found}, nest({**own, **settings}))
-    checked = build(TrainSettings, asked, "settings")
+    values = merge({"method": "ncl", "temperature": TEMPERATURE, **subject_settings}, nest({**own, **settings}))
+    checked = build(TrainSettings, values, "settings")
     placement = place(checked.engine.device, checked.engine.precision)
-    start = Start(given, placement, reporter, overwrite=overwrite)
-    # First without a length, which goes by the number of samples.
+    start = Start(objects, placement, reporter, overwrite=overwrite)
+    # Assembled first without a length, which depends on the number of samples.
     folder = out_folder(checked)
     assembled, _ = try_assembly(folder, checked, start)
     checked = _with_length(checked, assembled)
-    assembled, _ = try_assembly(folder, checked, replace(start, given=replace(given, source=assembled.source)))
+    assembled, _ = try_assembly(folder, checked, replace(start, given=replace(objects, source=assembled.source)))
     x_ND = features_of(assembled, dims, reporter)
-    labels_N = _labels(assembled, supervised)
+    labels_N = _training_labels(assembled, supervised)
     with Hold(folder, reporter) as hold:
         hold.create(overwrite=overwrite)
         status = first_status(assembled).model_copy(update={"run_id": new_run_id(assembled)})
         describe(folder, checked, assembled.resolution, status)
-        _train(assembled, x_ND, sizes, labels_N, reporter)
+        _train_and_save(assembled, x_ND, sizes, labels_N, reporter)
     code = assembled.encoder.projector
     assert isinstance(code, SparseCode)
     rows = sparse_rows(code, x_ND)
@@ -187,7 +187,7 @@ def sparsify(
     num_distinct = len({row.tobytes() for row in x_ND.numpy()})
     of_views = "two views of a picture" if assembled.source.kind == "images" else NOISE
     paired = "samples of one class" if supervised else of_views
-    return Sparsified(given.run_at(folder.path), rows, figures, paired, num_distinct)
+    return Sparsified(objects.run_at(folder.path), rows, figures, paired, num_distinct)
 
 
 def _sizes(k: int | Sequence[int], dims: int) -> tuple[int, ...]:
@@ -211,11 +211,11 @@ def _with_length(settings: TrainSettings, assembled: Assembled) -> TrainSettings
     if epochs == "auto":
         epochs = min(high, max(low, math.ceil(NUM_STEPS / max(1, num // batch))))
     optim = {"name": "adam", "learning_rate": RATE, **settings.optim.model_dump(exclude_unset=True)}
-    asked = merge(settings.model_dump(exclude_unset=True), {"batch_size": batch, "epochs": epochs, "optim": optim})
-    return build(TrainSettings, asked, "settings")
+    values = merge(settings.model_dump(exclude_unset=True), {"batch_size": batch, "epochs": epochs, "optim": optim})
+    return build(TrainSettings, values, "settings")
 
 
-def _labels(assembled: Assembled, supervised: bool) -> Tensor | None:
+def _training_labels(assembled: Assembled, supervised: bool) -> Tensor | None:
     if not supervised:
         return None
     labels = assembled.source.labels
@@ -224,7 +224,7 @@ def _labels(assembled: Assembled, supervised: bool) -> Tensor | None:
     return labels[assembled.part.positions]
 
 
-def _train(
+def _train_and_save(
     assembled: Assembled, x_ND: Tensor, sizes: tuple[int, ...], labels_N: Tensor | None, reporter: Reporter
 ) -> None:
     settings, code, folder = assembled.settings, assembled.encoder.projector, out_folder(assembled.settings)

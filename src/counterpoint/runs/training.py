@@ -84,30 +84,30 @@ def train(
         settings["encoder"] = encoder
     seeds = settings.pop("seeds", None)
     # What has a name is recorded in the settings; an array, module or function is not, and must be given again.
-    asked, given = Given.of_call(data, settings, labels)
-    how: dict[str, Any] = {"seeds": seeds, "resume": resume, "overwrite": overwrite}
-    return train_from(asked, given, reporter=Reporter(quiet=quiet), **how)
+    user_settings, objects = Given.of_call(data, settings, labels)
+    options: dict[str, Any] = {"seeds": seeds, "resume": resume, "overwrite": overwrite}
+    return train_from(user_settings, objects, reporter=Reporter(quiet=quiet), **options)
 
 
 @usual_modes()
 @only_training()
 def train_from(
-    asked: Mapping[str, Any], given: Given, *, reporter: Reporter, seeds: int | None = None, **how: Any
+    user_settings: Mapping[str, Any], objects: Given, *, reporter: Reporter, seeds: int | None = None, **options: Any
 ) -> Run | SeedRuns:
     """Train from a nested mapping of settings; see ``train``. Under torchrun every rank calls it.
 
     Args:
-        asked: the settings.
-        given: what is in memory.
+        user_settings: the settings.
+        objects: data and parts that are in memory.
         reporter: shows progress (on the first rank).
-        seeds: how many runs; None for one, which is not a folder of several.
-        how: ``resume`` and ``overwrite``, as ``Start`` has them.
+        seeds: number of runs; None for one run, which is not in a folder of several.
+        options: ``resume`` and ``overwrite``, as ``Start`` has them.
     """
-    asked, given = with_named_parts(asked, given)
-    settings = build(TrainSettings, asked, "settings")
-    start = Start(given, place(settings.engine.device, settings.engine.precision), reporter, **how)
+    user_settings, objects = with_named_parts(user_settings, objects)
+    settings = build(TrainSettings, user_settings, "settings")
+    start = Start(objects, place(settings.engine.device, settings.engine.precision), reporter, **options)
     if seeds is not None:
-        return _train_seeds(out_folder(settings), asked, seeds, start)
+        return _train_seeds(out_folder(settings), user_settings, seeds, start)
     with ranks_joined(start.placement):
         return train_one(out_folder(settings), settings, start)
 
@@ -126,8 +126,8 @@ def resume(run: Run | str | Path, *, quiet: bool = False) -> Run:
         RunError: not a run, in use, no usable checkpoint, or the data changed since the run began.
         UsageError: a setting that a weight depends on was changed.
     """
-    known = as_run(run, needs_status=False)
-    folder = known.folder
+    opened_run = as_run(run, needs_status=False)
+    folder = opened_run.folder
     if is_beginning(folder):
         raise RunError(
             f"{folder.path} holds only the beginning of a run, which was stopped before its first step; start it again "
@@ -136,7 +136,7 @@ def resume(run: Run | str | Path, *, quiet: bool = False) -> Run:
     # Where the ranks meet depends on the device: read before they do, and again under the lock.
     settings = recorded_settings(folder)
     placement = place(settings.engine.device, settings.engine.precision)
-    start = Start(Given.of(known), placement, Reporter(quiet=quiet))
+    start = Start(Given.of(opened_run), placement, Reporter(quiet=quiet))
     with ranks_joined(placement), Hold(folder, start.reporter) as hold:
         on_first_rank(hold.take)
         settings = on_all_ranks(lambda: recorded_settings(folder))
@@ -151,16 +151,16 @@ def resume_seeds(folder: RunFolder, *, quiet: bool = False) -> SeedRuns:
             these again.
     """
     record = folder.read_seeds()
-    known = build(TrainSettings, {**record.settings, "out": str(folder.path)}, str(folder.seeds))
-    asked, reporter = known.model_dump(exclude_unset=True), Reporter(quiet=quiet)
-    return cast(SeedRuns, train_from(asked, Given(), reporter=reporter, seeds=len(record.seeds), resume=True))
+    settings = build(TrainSettings, {**record.settings, "out": str(folder.path)}, str(folder.seeds))
+    user_settings, reporter = settings.model_dump(exclude_unset=True), Reporter(quiet=quiet)
+    return cast(SeedRuns, train_from(user_settings, Given(), reporter=reporter, seeds=len(record.seeds), resume=True))
 
 
-def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, start: Start) -> SeedRuns:
+def _train_seeds(folder: RunFolder, user_settings: Mapping[str, Any], num_seeds: int, start: Start) -> SeedRuns:
     """Train a run for each of ``seed``, ``seed + 1``, ...
 
     Finished seeds of a folder that is continued stay as they are, and those that have not begun begin with the
-    settings of the others. Each run is held while it is trained, and their folder all the time.
+    settings of the others. Each run is locked while it is trained, and their folder all the time.
     """
     if isinstance(num_seeds, bool) or not isinstance(num_seeds, int) or not 1 <= num_seeds <= MOST_SEEDS:
         raise UsageError(
@@ -168,20 +168,20 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
         )
     with ranks_joined(start.placement), Hold(folder, start.reporter) as hold:
         on_first_rank(lambda: hold.take() if folder.holds_seeds else None)  # what it says is read under the lock
-        way = from_first_rank(lambda: _way(folder, start))
-        if way == GO_ON:
-            # What is at auto changes nothing in a resumed run.
-            named = {path: value for path, value in flat(TrainSettings, asked).items() if value != "auto"}
-            asked = merge(on_all_ranks(folder.read_seeds).settings, nest(named))
-        settings = build(TrainSettings, asked, "settings")
+        action = from_first_rank(lambda: _choose_action(folder, start))
+        if action == GO_ON:
+            # A setting at auto changes nothing in a resumed run.
+            new_values = {path: value for path, value in flat(TrainSettings, user_settings).items() if value != "auto"}
+            user_settings = merge(on_all_ranks(folder.read_seeds).settings, nest(new_values))
+        settings = build(TrainSettings, user_settings, "settings")
         seeds = tuple(range(settings.seed, settings.seed + num_seeds))
         if seeds[-1] > LAST_SEED:
             raise UsageError(f"seeds must end at {LAST_SEED}, got {num_seeds} from seed {settings.seed} on")
-        if way != GO_ON:
+        if action != GO_ON:
             check_choices(settings)  # before any data are read
         # Opened once for all: the split does not follow the seed either.
-        begun = folder.of_seed(seeds[0]) if way == GO_ON else None
-        source = on_all_ranks(lambda: _open(begun, settings, start))
+        begun = folder.of_seed(seeds[0]) if action == GO_ON else None
+        source = on_all_ranks(lambda: _open_source(begun, settings, start))
         start = replace(start, given=replace(start.given, source=source))
         record = SeedsRecord(
             seeds=seeds,
@@ -192,35 +192,35 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
             launch=start.placement.ranks.launch,
             started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         )
-        if way == GO_ON:
-            on_first_rank(lambda: _go_on(folder, settings, record))
+        if action == GO_ON:
+            on_first_rank(lambda: _update_record(folder, settings, record))
         else:
             on_first_rank(lambda: check_free_for_seeds(folder, seeds))
-            try_assembly(folder.of_seed(seeds[0]), _of_seed(settings, folder, seeds[0]), start)
+            try_assembly(folder.of_seed(seeds[0]), _settings_of_seed(settings, folder, seeds[0]), start)
             on_first_rank(lambda: hold.create_seeds(record))
-        one = replace(start, resume=way == GO_ON, overwrite=False)
+        seed_start = replace(start, resume=action == GO_ON, overwrite=False)
         runs: list[Run] = []
         for number, seed in enumerate(seeds, start=1):
             start.reporter.say(f"seed {seed}, {number} of {num_seeds}")
             try:
-                runs.append(train_one(folder.of_seed(seed), _of_seed(settings, folder, seed), one))
+                runs.append(train_one(folder.of_seed(seed), _settings_of_seed(settings, folder, seed), seed_start))
             except InterruptedRunError as error:
                 remedy = f"counterpoint resume {shlex.quote(str(folder.path))}"
                 raise InterruptedRunError(f"{error}, or with all seeds: {remedy}", exit_code=error.exit_code) from None
     return SeedRuns(folder.path, tuple(runs))
 
 
-def _open(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Source:
+def _open_source(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Source:
     if begun is not None and begun.is_ours and not is_beginning(begun):
         return open_given(with_own_columns(begun, recorded_settings(begun)), start.given, start.reporter)
     return open_given(settings, start.given, start.reporter, initial_weights(settings))
 
 
-def _of_seed(settings: TrainSettings, folder: RunFolder, seed: int) -> TrainSettings:
+def _settings_of_seed(settings: TrainSettings, folder: RunFolder, seed: int) -> TrainSettings:
     return settings.model_copy(update={"seed": seed, "out": str(folder.of_seed(seed).path)})
 
 
-def _way(folder: RunFolder, start: Start) -> str:
+def _choose_action(folder: RunFolder, start: Start) -> str:
     if not folder.holds_seeds or is_beginning_of_seeds(folder):
         return BEGIN
     if start.resume or is_restart(start.placement, folder.read_seeds().launch):
@@ -229,12 +229,12 @@ def _way(folder: RunFolder, start: Start) -> str:
     return BEGIN
 
 
-def _go_on(folder: RunFolder, settings: TrainSettings, record: SeedsRecord) -> None:
-    """Write what has changed; the seeds of before, the same samples and the same settings are required."""
+def _update_record(folder: RunFolder, settings: TrainSettings, record: SeedsRecord) -> None:
+    """Write the new record, and require the seeds of before, the same samples and the same settings."""
     before = folder.read_seeds()
     if not set(before.seeds) <= set(record.seeds):
         raise UsageError(
-            f"cannot resume {folder.path} with seeds {_listed(record.seeds)} (it has {_listed(before.seeds)}); more "
+            f"cannot resume {folder.path} with seeds {_span(record.seeds)} (it has {_span(before.seeds)}); more "
             "seeds may follow, none can be left out"
         )
     if before.data_fingerprint != record.data_fingerprint:
@@ -245,9 +245,9 @@ def _go_on(folder: RunFolder, settings: TrainSettings, record: SeedsRecord) -> N
     for seed in before.seeds:
         run = folder.of_seed(seed)
         if run.is_ours and not is_beginning(run):
-            continued_settings(run, recorded_settings(run), _of_seed(settings, folder, seed))
+            continued_settings(run, recorded_settings(run), _settings_of_seed(settings, folder, seed))
     folder.write_seeds(record)
 
 
-def _listed(seeds: tuple[int, ...]) -> str:
+def _span(seeds: tuple[int, ...]) -> str:
     return str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"

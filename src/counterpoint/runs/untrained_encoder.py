@@ -24,10 +24,10 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 def untrained_encoder(
     settings: TrainSettings, source: Source, backbone: nn.Module, width: int, statistics: Statistics
 ) -> Encoder:
-    """A backbone with the untrained projector of a run."""
-    asked, method = settings.projector, method_named(settings.method)  # what the projector does not read is still auto
-    features = int(chosen(asked.features, method.features_for(width)))
-    output_norm = chosen(asked.output_norm, method.projector_output_norm)
+    """Put the untrained projector of a run on a backbone."""
+    projector_settings, method = settings.projector, method_named(settings.method)  # unread settings are auto
+    features = int(chosen(projector_settings.features, method.features_for(width)))
+    output_norm = chosen(projector_settings.output_norm, method.projector_output_norm)
     mean, std = statistics
     nonnegative = settings.output.nonnegative
     if nonnegative == "none" and applies_relu(settings.loss.name, settings.loss.options):  # the loss's own ReLU
@@ -39,17 +39,17 @@ def untrained_encoder(
         mean=mean,
         std=std,
         width=width,
-        projector=asked.kind,
-        hidden=int(chosen(asked.hidden, method.hidden_for(width, features))),
+        projector=projector_settings.kind,
+        hidden=int(chosen(projector_settings.hidden, method.hidden_for(width, features))),
         features=features,
         nonnegative=nonnegative,
         d0=None if settings.output.d0 == "all" else int(settings.output.d0),
-        layers=int(chosen(asked.layers, method.projector_layers)),
-        norm=chosen(asked.norm, method.projector_norm),
+        layers=int(chosen(projector_settings.layers, method.projector_layers)),
+        norm=chosen(projector_settings.norm, method.projector_norm),
         output_norm=output_norm != "none",
         output_scale=output_norm == "batch",
-        rank=chosen(asked.rank, None),
-        active=asked.active,
+        rank=chosen(projector_settings.rank, None),
+        active=projector_settings.active,
         stem=settings.stem if has_stem(settings.encoder) else "small",
         resizing="bicubic",
         table=source.table,
@@ -91,7 +91,7 @@ def channel_statistics(source: Source, train: Tensor) -> Statistics:
         # Source: chan1983, Eq. 1.5: sums of squares of two parts, merged.
         squares = squares + (values - own_mean[:, None]).square().sum(dim=1)
         squares = squares + (own_mean - mean).square() * (count * own / (count + own))
-        # After the squares, which need the mean of before.
+        # Updated after the squares, which need the mean of before.
         mean = mean + (own_mean - mean) * (own / (count + own))
         largest = torch.maximum(largest, values.abs().amax(dim=1))
         count += own

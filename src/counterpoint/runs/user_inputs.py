@@ -1,4 +1,4 @@
-"""What the caller holds in memory or names, as settings and parts, and opening the data of a run with it."""
+"""Settings and parts from the arguments of a call, and opening the data of a run with them."""
 
 import os
 from collections.abc import Mapping
@@ -31,16 +31,16 @@ from counterpoint.runs.warm_start import WarmStart
 
 @dataclass(frozen=True)
 class Given:
-    """What a settings file cannot hold: arrays and modules.
+    """Arrays and modules, which a settings file cannot hold.
 
     Attributes:
-        data: an array; None where the data have a name.
-        labels: given with it.
+        data: an array; None if the data have a name.
+        labels: labels of the array.
         encoder: the user's own module.
         loss: the user's own loss.
         views: the user's own views.
-        source: the data, opened already, where several runs share them.
-        origins: where parts came from that the user named, and the hashes of these files, by the part; for the record.
+        source: the data, opened already, if several runs share them.
+        origins: origin of each part that the user named, with the hashes of its files, by the part; for the record.
     """
 
     data: Any = None
@@ -53,72 +53,72 @@ class Given:
 
     @staticmethod
     def of(run: Run) -> "Given":
-        """What was handed to ``Run(path, data=..., encoder=..., loss=..., views=...)``."""
+        """Take the objects that were passed to ``Run(path, data=..., encoder=..., loss=..., views=...)``."""
         loss = None if run.loss is None else as_loss(run.loss)
         views = None if run.views is None else as_views(run.views)
         return Given(run.data, run.labels, run.encoder, loss, views)
 
     @staticmethod
     def of_call(data: Any, settings: Mapping[str, Any], labels: Any = None) -> "tuple[dict[str, Any], Given]":
-        """What was passed to a function of Python: what has a name as nested settings, the rest as it is.
+        """Split the arguments of a function of Python: those with a name as nested settings, the rest as they are.
 
         Args:
             data: a name, a path, an array, or None.
-            settings: by keyword; ``encoder``, ``loss`` and ``views`` may be the user's own.
+            settings: settings by keyword; ``encoder``, ``loss`` and ``views`` may be the user's own.
             labels: one per sample.
         """
-        asked = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+        values = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
         is_named = data is None or isinstance(data, str | Path)
         if data is not None:
-            asked["data"] = str(data) if is_named else ARRAY
+            values["data"] = str(data) if is_named else ARRAY
         loss = views = None
-        encoder = module if isinstance(module := asked.get("encoder"), nn.Module) else None
+        encoder = module if isinstance(module := values.get("encoder"), nn.Module) else None
         if encoder is not None:
-            asked["encoder"] = CUSTOM
-        if not isinstance(asked.get("loss", {}), Mapping):
-            loss, asked["loss"] = as_loss(asked["loss"]), {"name": CUSTOM}
-        if not isinstance(asked.get("views", {}), Mapping):
-            views, asked["views"] = as_views(asked["views"]), {"preset": CUSTOM}
-        return nest(asked), Given(None if is_named else data, labels, encoder, loss, views)
+            values["encoder"] = CUSTOM
+        if not isinstance(values.get("loss", {}), Mapping):
+            loss, values["loss"] = as_loss(values["loss"]), {"name": CUSTOM}
+        if not isinstance(values.get("views", {}), Mapping):
+            views, values["views"] = as_views(values["views"]), {"preset": CUSTOM}
+        return nest(values), Given(None if is_named else data, labels, encoder, loss, views)
 
     def run_at(self, path: Path) -> Run:
-        """The run, with what its folder does not hold."""
+        """The run, with the objects that its folder does not hold."""
         return Run(path, self.data, self.labels, self.encoder, self.loss, self.views)
 
 
-def with_named_parts(asked: Mapping[str, Any], given: Given) -> tuple[Mapping[str, Any], Given]:
-    """Lay what was asked for over its recipe, and import loss and views that flags name by ``package.module:name``.
+def with_named_parts(user_settings: Mapping[str, Any], objects: Given) -> tuple[Mapping[str, Any], Given]:
+    """Lay the user's settings over their recipe, and import loss and views that are named ``package.module:name``.
 
-    Settings, and so the run folder, say ``custom`` of these only.
+    The settings, and so the run folder, call these parts ``custom``.
 
     Raises:
-        UsageError: there is none by that name, or no flag of this command names it.
+        UsageError: no part has the name, or no flag of this command names it.
     """
-    asked = with_recipe(asked)
-    loss, views = _section(asked, "loss"), _section(asked, "views")
+    user_settings = with_recipe(user_settings)
+    loss, views = _section(user_settings, "loss"), _section(user_settings, "views")
     # my_package.losses:make, as against infonce.
     if is_origin(loss.get("name")):
         loaded = load_part("loss.name", loss["name"], as_loss, loss.get("options"))
-        asked = merge(asked, {"loss": {"name": CUSTOM}})
-        given = replace(given, loss=loaded.part, origins={**given.origins, "own_loss": loaded.origin})
+        user_settings = merge(user_settings, {"loss": {"name": CUSTOM}})
+        objects = replace(objects, loss=loaded.part, origins={**objects.origins, "own_loss": loaded.origin})
     if is_origin(views.get("preset")):
         loaded = load_part("views.preset", views["preset"], as_views)
-        asked = merge(asked, {"views": {"preset": CUSTOM}})
-        given = replace(given, views=loaded.part, origins={**given.origins, "own_views": loaded.origin})
-    return asked, given
+        user_settings = merge(user_settings, {"views": {"preset": CUSTOM}})
+        objects = replace(objects, views=loaded.part, origins={**objects.origins, "own_views": loaded.origin})
+    return user_settings, objects
 
 
-def _section(asked: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A section of what was asked, which may be anything before it is validated."""
-    return section if isinstance(section := asked.get(name), Mapping) else {}
+def _section(user_settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A section of the user's settings; before they are validated it may be anything: then it is empty."""
+    return section if isinstance(section := user_settings.get(name), Mapping) else {}
 
 
-def open_given(settings: TrainSettings, given: Given, reporter: Reporter, weights: WarmStart | None = None) -> Source:
+def open_given(settings: TrainSettings, objects: Given, reporter: Reporter, weights: WarmStart | None = None) -> Source:
     """Open a run's data and say which files were left out.
 
     Args:
-        settings: of the run.
-        given: what is in memory.
+        settings: settings of the run.
+        objects: data and parts that are in memory.
         reporter: shows progress while a folder is read.
         weights: the encoder's first weights; without a size in the settings, photographs are resized to theirs.
 
@@ -126,15 +126,15 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter, weight
         UsageError: the run needs an array that was not passed.
         DataError: the data cannot be used, or are a table that became other numbers than that of the weights.
     """
-    if given.source is not None:
-        return given.source
-    if settings.data == ARRAY and given.data is None:
+    if objects.source is not None:
+        return objects.source
+    if settings.data == ARRAY and objects.data is None:
         raise UsageError("this run was trained on an array in memory; pass it as data=")
-    data = settings.data if given.data is None else given.data
-    asked = settings.source
-    if weights is not None and weights.side is not None and asked.image_size == "auto":
-        asked = asked.model_copy(update={"image_size": weights.side})
-    source = open_source(data, asked, labels=given.labels, progress=reporter.bar)
+    data = settings.data if objects.data is None else objects.data
+    source_settings = settings.source
+    if weights is not None and weights.side is not None and source_settings.image_size == "auto":
+        source_settings = source_settings.model_copy(update={"image_size": weights.side})
+    source = open_source(data, source_settings, labels=objects.labels, progress=reporter.bar)
     if weights is not None:
         weights.check_columns(source)
     name_skipped(source, reporter)
@@ -142,7 +142,7 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter, weight
 
 
 def with_own_columns(folder: RunFolder, settings: TrainSettings) -> TrainSettings:
-    """Settings by which a begun run opens its data: a table by its own card, as the run before may have moved."""
+    """Settings by which a begun run opens its data: a table by its own card, since the run before may have moved."""
     if settings.source.columns == "auto" or not folder.encoder_card.exists():
         return settings
     source = settings.source.model_copy(update={"columns": str(folder.path)})
@@ -161,15 +161,14 @@ def out_folder(settings: TrainSettings) -> RunFolder:
     if not out:
         # Not Path.resolve: links may go round.
         stem = Path(os.path.realpath(as_path(str(settings.data)))).stem
-        how = settings.recipe or settings.method
-        out = f"runs/{shown_name(stem)}-{how}"
+        out = f"runs/{shown_name(stem)}-{settings.recipe or settings.method}"
     if shown_name(out) != out:
         raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")
     return RunFolder(Path(out))
 
 
 def code_subject(subject: Any, data: Any, labels: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], Given]:
-    """Settings of training that follow from a subject of ``sparsify``, and what is in memory.
+    """Settings of training that follow from a subject of ``sparsify``, and the objects in memory.
 
     Raises:
         UsageError: data beside features, or an encoder without data.
@@ -197,15 +196,15 @@ def code_subject(subject: Any, data: Any, labels: Any, settings: dict[str, Any])
                 "file; an encoder from elsewhere comes without samples: give --data"
             )
         return Given.of_call(data, {**own, "encoder": subject}, labels)
-    known = as_run(subject)
-    before = read_resolved(known.folder)
+    run = as_run(subject)
+    before = read_resolved(run.folder)
     if data is None:
-        data = before.data if known.data is None else known.data
-        labels = known.labels if labels is None else labels
+        data = before.data if run.data is None else run.data
+        labels = run.labels if labels is None else labels
         own["source"] = {**before.source.model_dump(), **own.get("source", {})}
-    own |= {"init": str(known.path), "out": f"{known.path.resolve()}-sparse", "views": own.get("views", known.views)}
+    own |= {"init": str(run.path), "out": f"{run.path.resolve()}-sparse", "views": own.get("views", run.views)}
     if own["views"] is None:
         own["views"] = {} if before.views.preset == "custom" else before.views.model_dump()
-    if known.encoder is not None:
-        own["encoder"] = known.encoder
+    if run.encoder is not None:
+        own["encoder"] = run.encoder
     return Given.of_call(data, own, labels)

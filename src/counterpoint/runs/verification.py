@@ -1,4 +1,4 @@
-"""Whether a run is what it says: every file against its hash, and one saved step taken again to the last bit."""
+"""Verify a run: compare every file with its hash, and take one saved step again to the last bit."""
 
 import contextlib
 import os
@@ -34,12 +34,12 @@ Result = Literal["ok", "failed", "not checked"]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        what: a file, or what it was compared with.
+        what: the file or thing that was checked.
         result: ok, failed, or not checked.
-        detail: what was found, or why it cannot be checked.
+        detail: the outcome in words, or why it cannot be checked.
     """
 
     what: str
@@ -49,7 +49,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification(Printed):
-    """What was verified about a run; printed as a table.
+    """The checks of a run; printed as a table.
 
     Attributes:
         run: the run's folder.
@@ -61,7 +61,7 @@ class Verification(Printed):
 
     @property
     def is_intact(self) -> bool:
-        """Nothing that could be checked has failed."""
+        """True if nothing that could be checked has failed."""
         return all(check.result != "failed" for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Verification(Printed):
 
 
 class _Replayable(NamedTuple):
-    """A checkpoint that verifies, and what is kept about the step after it."""
+    """A checkpoint that verifies, with the record of the step after it if there is one."""
 
     path: Path
     snapshot: Snapshot
@@ -82,11 +82,11 @@ class _Replayable(NamedTuple):
 
 
 class _NotCheckedError(Exception):
-    """Why something cannot be checked."""
+    """The reason why something cannot be checked."""
 
 
-def _looked_at(what: str, look: Callable[..., str], *things: Any) -> Check:
-    """Look at one thing: ``look`` returns what is right, and raises what is wrong."""
+def _check(what: str, look: Callable[..., str], *things: Any) -> Check:
+    """Check one thing: ``look`` returns the detail if it is right, and raises if it is wrong."""
     try:
         return Check(what, "ok", look(*things))
     except _NotCheckedError as why:
@@ -114,30 +114,30 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     Raises:
         RunError: not a run.
     """
-    known = as_run(run, may_be_mixed=True)
-    folder = known.folder
-    status = _looked_at(folder.status.name, _status, folder)
+    opened_run = as_run(run, may_be_mixed=True)
+    folder = opened_run.folder
+    status = _check(folder.status.name, _status, folder)
     if status.result == "failed":  # it cannot say which run the others belong to
         names = [path.name for path in (*list_checkpoints(folder.checkpoints), *folder.files) if path.exists()]
         why = f"{folder.status.name} is of another run"
         rest = [Check(name, "not checked", why) for name in names if name != folder.status.name]
-        return Verification(known.path, (status, *rest))
-    found: list[_Replayable] = []
-    # In this order: checkpoints fill `found`, newest first, which the others read.
-    checks = [*_checkpoints(folder, found), status, *_weights(folder, found)]
-    checks.append(_looked_at(folder.resolved.name, _settings, folder, found))
-    checks.append(_looked_at(folder.config.name, _asked, folder))
-    checks += _threads(folder, found)
-    checks.append(_looked_at(folder.metrics.name, _metrics, folder, found))
+        return Verification(opened_run.path, (status, *rest))
+    checkpoints: list[_Replayable] = []
+    # In this order: `_checkpoints` fills the list, newest first, which the others read.
+    checks = [*_checkpoints(folder, checkpoints), status, *_weights(folder, checkpoints)]
+    checks.append(_check(folder.resolved.name, _resolved, folder, checkpoints))
+    checks.append(_check(folder.config.name, _config, folder))
+    checks += _threads(folder, checkpoints)
+    checks.append(_check(folder.metrics.name, _metrics, folder, checkpoints))
     checks += _timings(folder)
     for part in (folder, folder.second):
         checks += _results(part)
-    checks += _data_and_step(known, found, Reporter(quiet=quiet))
-    return Verification(known.path, tuple(checks))
+    checks += _data_and_step(opened_run, checkpoints, Reporter(quiet=quiet))
+    return Verification(opened_run.path, tuple(checks))
 
 
 def _status(folder: RunFolder) -> str:
-    """``run.json`` against what else says which run the folder is of."""
+    """Compare the run that ``run.json`` names with the run that the other files name."""
     run_id = folder.run_id
     others = [memory.facts.get(RUN) for memory in map(read_memory, list_checkpoints(folder.checkpoints)) if memory]
     with contextlib.suppress(OSError, ValueError):
@@ -153,34 +153,34 @@ def _status(folder: RunFolder) -> str:
     return "matches its own hash" + (f"; the run is {run_id}" if run_id else "")
 
 
-def _checkpoints(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
+def _checkpoints(folder: RunFolder, checkpoints: list[_Replayable]) -> Iterator[Check]:
     for path in list_checkpoints(folder.checkpoints):
         try:
             num_bytes = sum(file.stat().st_size for file in path.iterdir())
-            found.append(_Replayable(path, load_checkpoint(path), read_step(folder.checkpoints, step_of(path))))
+            checkpoints.append(_Replayable(path, load_checkpoint(path), read_step(folder.checkpoints, step_of(path))))
         except (OSError, RunError) as error:
             if path.exists():  # a run that continues meanwhile drops old ones, at any moment
                 yield Check(path.name, "failed", find_damage(path) or first_line(error))
             continue
         yield Check(path.name, "ok", f"every file matches its hash ({num_bytes / 1e6:.1f} MB)")
-    if not found:
+    if not checkpoints:
         yield Check("checkpoints", "failed", "none verifies")
 
 
-def _weights(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
-    """Encoder and classifier against the hashes of their cards and, once a run is finished, its last checkpoint."""
+def _weights(folder: RunFolder, checkpoints: list[_Replayable]) -> Iterator[Check]:
+    """Check encoder and classifier by the hashes of their cards and, once a run is finished, its last checkpoint."""
     is_finished = folder.read_status().status == "finished"
-    last = found[0] if found and is_finished else None
+    last = checkpoints[0] if checkpoints and is_finished else None
     if is_finished or folder.encoder_card.exists():
-        yield _looked_at(folder.weights.name, _saved, folder, last)
+        yield _check(folder.weights.name, _weights_file, folder, last)
     else:
         yield Check(folder.weights.name, "not checked", "the run is not finished: it has no encoder yet")
     weights, card = folder.classifier_weights, folder.classifier_card
     if weights.exists() or card.exists():
-        yield _looked_at(weights.name, _saved, folder, last, True)
+        yield _check(weights.name, _weights_file, folder, last, True)
 
 
-def _saved(folder: RunFolder, last: _Replayable | None, is_classifier: bool = False) -> str:
+def _weights_file(folder: RunFolder, last: _Replayable | None, is_classifier: bool = False) -> str:
     if is_classifier:
         path, card, is_sound = folder.classifier_weights, folder.classifier_card, is_classifier_sound(folder)
     else:
@@ -196,45 +196,45 @@ def _saved(folder: RunFolder, last: _Replayable | None, is_classifier: bool = Fa
         raise RunError(problem)
     if last is None:
         return f"matches the hash in {card.name}"
-    kept = {**last.snapshot.state.model, **last.snapshot.average}  # the average is what is saved, where there is one
+    weights = {**last.snapshot.state.model, **last.snapshot.average}  # the average is saved, if there is one
     tensors = read_tensors(path)  # raises where its hash was made again
     # A checkpoint of an encoder holds more: momentum encoder, queue, predictor.
-    expected = part_of(kept, "loss") if is_classifier else {key: kept[key] for key in tensors if key in kept}
+    expected = part_of(weights, "loss") if is_classifier else {key: weights[key] for key in tensors if key in weights}
     if weights_digest(tensors) != weights_digest(expected):
         raise RunError(f"its weights are not those of {last.path.name}")
     return f"matches its hash, and its weights are those of {last.path.name}"
 
 
-def _settings(folder: RunFolder, found: list[_Replayable]) -> str:
-    recorded_settings(folder)  # holds them against the checkpoint, as `resume` does
+def _resolved(folder: RunFolder, checkpoints: list[_Replayable]) -> str:
+    recorded_settings(folder)  # compares them with the checkpoint, as `resume` does
     read_resolved(folder)  # as every other verb does
-    if not found or "resolved" not in found[0].snapshot.facts:
+    if not checkpoints or "resolved" not in checkpoints[0].snapshot.facts:
         raise _NotCheckedError("no checkpoint says what the settings were")
     return "as the checkpoint has them"
 
 
-def _threads(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
-    """Whether a run on the CPU continued with another number of threads than it began with."""
+def _threads(folder: RunFolder, checkpoints: list[_Replayable]) -> Iterator[Check]:
+    """Report that a run on the CPU continued with another number of threads than it began with."""
     status = folder.read_status()
     began = status.num_threads
-    others = sorted({each.snapshot.facts.get("num_threads", began) for each in found} - {began})
+    others = sorted({checkpoint.snapshot.facts.get("num_threads", began) for checkpoint in checkpoints} - {began})
     if others and began is not None and status.device == "cpu":
         detail = f"began with {began}, continued with {', '.join(map(str, others))}: the last bits may differ"
         yield Check("threads", "not checked", detail)
 
 
-def _metrics(folder: RunFolder, found: list[_Replayable]) -> str:
-    epochs = found[0].snapshot.position.epoch if found else 0
-    told = [record.get("epoch") for record in folder.read_metrics()]
+def _metrics(folder: RunFolder, checkpoints: list[_Replayable]) -> str:
+    epochs = checkpoints[0].snapshot.position.epoch if checkpoints else 0
+    logged_epochs = [record.get("epoch") for record in folder.read_metrics()]
     # Lines beyond the newest checkpoint are those of a run that was stopped after them.
-    if told[:epochs] != list(range(1, epochs + 1)):
-        raise RunError(f"it should hold epochs 1 to {epochs}, got {told}")
-    if changed := change_of_lines(folder, folder.metrics, found[0].snapshot if found else None):
+    if logged_epochs[:epochs] != list(range(1, epochs + 1)):
+        raise RunError(f"it should hold epochs 1 to {epochs}, got {logged_epochs}")
+    if changed := change_of_lines(folder, folder.metrics, checkpoints[0].snapshot if checkpoints else None):
         raise RunError(changed)
-    return f"one line for each of {len(told)} epochs"
+    return f"one line for each of {len(logged_epochs)} epochs"
 
 
-def _asked(folder: RunFolder) -> str:
+def _config(folder: RunFolder) -> str:
     if not folder.config.exists():
         raise _NotCheckedError("it is missing, and nothing depends on it")
     text = read_text(folder.config)
@@ -260,14 +260,14 @@ def _label(folder: RunFolder, path: Path) -> str:
 
 def _results(folder: RunFolder) -> Iterator[Check]:
     if folder.home != folder and (folder.weights.exists() or folder.encoder_card.exists()):
-        yield _looked_at(_label(folder, folder.weights), _saved, folder, None)
+        yield _check(_label(folder, folder.weights), _weights_file, folder, None)
     others = sorted(folder.other_evaluations.glob("*.json"))
     for path in (folder.evaluation, *others, folder.findings, folder.spectrum, folder.map_layout):
         if os.path.lexists(path):
-            yield _looked_at(_label(folder, path), _derived, folder, path)
+            yield _check(_label(folder, path), _derived, folder, path)
     for path in (folder.arrays, folder.collection):
         if os.path.lexists(path):  # a link that leads nowhere is not missing
-            yield _looked_at(_label(folder, path), _array_file, folder, path)
+            yield _check(_label(folder, path), _array_file, folder, path)
 
 
 def _derived(folder: RunFolder, path: Path) -> str:
@@ -276,7 +276,7 @@ def _derived(folder: RunFolder, path: Path) -> str:
 
 
 def _array_file(folder: RunFolder, path: Path) -> str:
-    """An array file against the hash that the findings have of it."""
+    """Compare an array file with the hash that the findings have of it."""
     sealing = folder.findings
     seal = read_sealed(sealing).get(path.stem) if sealing.exists() else None
     if seal is None and folder.run_id is None:
@@ -286,8 +286,8 @@ def _array_file(folder: RunFolder, path: Path) -> str:
     return f"matches the hash in {sealing.name}"
 
 
-def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> Iterator[Check]:
-    """The data against their fingerprint, and the newest step that can be replayed."""
+def _data_and_step(run: Run, checkpoints: list[_Replayable], reporter: Reporter) -> Iterator[Check]:
+    """Check the data by their fingerprint, and replay the newest step that can be replayed."""
     try:
         job = open_job(run, reporter)
     except (UsageError, DataError) as error:
@@ -299,36 +299,36 @@ def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> It
         yield Check("replayed step", "not checked", "the data are not those of the run")
         return
     yield Check("data", "ok", f"fingerprint {run.folder.read_status().data_fingerprint}, as when the run began")
-    for each in found:
-        record = record_path(run.folder.checkpoints, step_of(each.path))
-        if each.kept is None and os.path.lexists(record):  # also a link to nothing
+    for checkpoint in checkpoints:
+        record = record_path(run.folder.checkpoints, step_of(checkpoint.path))
+        if checkpoint.kept is None and os.path.lexists(record):  # also a link to nothing
             yield Check(record.name, "failed", "it was changed after it was written, or is of another step")
-    # The newest; the last one of a run has no step after it.
-    chosen = next((each for each in found if each.kept is not None), None)
+    # The newest such checkpoint; the last one of a run has no step after it.
+    chosen = next((checkpoint for checkpoint in checkpoints if checkpoint.kept is not None), None)
     if chosen is None or chosen.kept is None:
         why = "no step after a checkpoint was recorded: a run that continued from one does so (engine.keep >= 2)"
-        yield Check("replayed step", "not checked", why if found else "no checkpoint verifies")
+        yield Check("replayed step", "not checked", why if checkpoints else "no checkpoint verifies")
         return
     yield _replay(chosen.snapshot, chosen.kept, job)
 
 
-def _replay(snapshot: Snapshot, kept: KeptStep, job: Any) -> Check:
+def _replay(snapshot: Snapshot, saved_step: KeptStep, job: Any) -> Check:
     """Take a recorded step again, with as many threads as it was taken with."""
-    name, ranks = f"replayed step {kept.record.step}", snapshot.facts.get("world_size", 1)
+    name, ranks = f"replayed step {saved_step.record.step}", snapshot.facts.get("world_size", 1)
     if ranks != 1:
         return Check(name, "not checked", f"it was computed by {ranks} ranks together; the last bits of sums differ")
     try:
-        with with_threads(kept.machine.threads):
+        with with_threads(saved_step.machine.threads):
             now = this_machine(job.engine.device.type)
-            changed = differences(kept.record, replay_step(job, snapshot))
+            changed = differences(saved_step.record, replay_step(job, snapshot))
     except CounterpointError as error:
         return Check(name, "failed", first_line(error))
     except (TypeError, ValueError, LookupError, RuntimeError) as error:  # the optimiser's numbers may be forged
         return Check(name, "failed", f"the step cannot be taken from what was saved before it: {first_line(error)}")
     if not changed:
         return Check(name, "ok", f"samples, loss, gradient norm and weights are the same bits ({now})")
-    detail = f"{', '.join(changed)}; recorded with {kept.machine}, replayed with {now}"
-    if kept.machine == now and job.unit == "images":
+    detail = f"{', '.join(changed)}; recorded with {saved_step.machine}, replayed with {now}"
+    if saved_step.machine == now and job.unit == "images":
         detail += "; since 0.3.0 tall pictures in files are resized differently"
-    is_repeatable = now == kept.machine and job.engine.device.type == "cpu"  # GPU kernels may add in any order
+    is_repeatable = now == saved_step.machine and job.engine.device.type == "cpu"  # GPU kernels may add in any order
     return Check(name, "failed" if is_repeatable else "not checked", detail)

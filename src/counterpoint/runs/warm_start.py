@@ -33,13 +33,13 @@ class WarmStart:
     """Weights that an encoder begins with.
 
     Attributes:
-        name: as the user gave it.
-        sha256: of the file that holds the weights.
-        tensors: by the names of the file; None where a checkpoint holds what became of them.
-        card: of the run they come from; None for other files.
+        name: name or path as the user gave it.
+        sha256: hash of the file that holds the weights.
+        tensors: the weights by the names of the file; None if a checkpoint holds the weights trained from them.
+        card: card of the run they come from; None for other files.
         statistics: mean and deviation of the input that the weights are used to; None if unknown.
-        parts: of the encoder, that began with these weights.
-        remarks: one line each: what was taken of another program's file, and what was left aside.
+        parts: parts of the encoder that began with these weights.
+        remarks: one line each about the weights of another program's file that were used, and those left out.
     """
 
     name: str
@@ -52,7 +52,7 @@ class WarmStart:
 
     @property
     def side(self) -> int | None:
-        """Side in pixels of the images that the weights are used to, where that is known."""
+        """Side in pixels of the images that the weights are used to; None if it is not known."""
         return None if self.card is None or self.card.kind == "vectors" else source_side(self.card.in_shape)
 
     def check_columns(self, source: Source) -> None:
@@ -61,8 +61,8 @@ class WarmStart:
         Raises:
             DataError: the columns differ in names, categories, means or deviations.
         """
-        known = None if self.card is None else self.card.table
-        if known is not None and source.table not in (None, known):
+        table = None if self.card is None else self.card.table
+        if table is not None and source.table not in (None, table):
             run = Path(self.name) if Path(self.name).is_dir() else Path(self.name).parent
             raise DataError(
                 f"{source.name} would become other numbers than the table of --init {self.name}; take its columns as "
@@ -70,7 +70,7 @@ class WarmStart:
             )
 
     def choose_encoder(self, resolution: Resolution, in_shape: tuple[int, ...]) -> None:
-        """Fill in the encoder that these weights belong to, where that is known, and its stem."""
+        """Fill in the encoder that these weights belong to, if it is known, and its stem."""
         reason = f"as {Path(self.name).name} has it"
         if self.card is not None:
             architecture = self.card.architecture
@@ -85,14 +85,14 @@ class WarmStart:
     def statistics_for(self, source: Source, encoder: str) -> Statistics | None:
         """Mean and deviation with which to prepare samples; None takes those of the samples themselves."""
         habit = habit_of(encoder)
-        known = self.statistics or (habit.mean or (), habit.std or ())
-        return known if len(known[0]) == source.shape[0] else None
+        statistics = self.statistics or (habit.mean or (), habit.std or ())
+        return statistics if len(statistics[0]) == source.shape[0] else None
 
     def load_into(self, encoder: Encoder) -> "WarmStart":
-        """Give an encoder these weights; its projector where they fit it.
+        """Load these weights into an encoder, and into its projector if they fit it.
 
         Returns:
-            The same with the parts that took them, and without the weights.
+            The same record with the parts that the weights were loaded into, and without the weights.
 
         Raises:
             UsageError: they do not fit the encoder; the message has the first names.
@@ -100,17 +100,17 @@ class WarmStart:
         if self.tensors is None:  # a checkpoint follows
             return self
         card, origin = encoder.card, f"init {self.name}"
-        known = replace(self, tensors=None, parts=("backbone",), statistics=(card.mean, card.std))
+        warm_start = replace(self, tensors=None, parts=("backbone",), statistics=(card.mean, card.std))
         if self.card is None:
             stem = card.stem if has_stem(card.architecture) else ""
             remarks = fill_known(encoder.backbone, card.architecture, self.tensors, origin, stem)
-            return replace(known, remarks=remarks)
+            return replace(warm_start, remarks=remarks)
         fit_weights(encoder.backbone, part_of(self.tensors, "backbone"), origin, card.architecture)
         try:
             fit_weights(encoder.projector, part_of(self.tensors, "projector"), origin)
         except UsageError:  # of another shape, or none: it starts untrained
-            return known
-        return replace(known, parts=("backbone", "projector"))
+            return warm_start
+        return replace(warm_start, parts=("backbone", "projector"))
 
     def record(self) -> dict[str, Any]:
         """Plain values for ``run.json`` and the facts of a checkpoint: enough to continue without the weights."""
@@ -128,10 +128,10 @@ class WarmStart:
 
 
 def initial_weights(settings: TrainSettings) -> WarmStart | None:
-    """Read the weights that the settings name; None where they name none.
+    """Read the weights that the settings name; None if they name none.
 
     Raises:
-        UsageError: there is nothing of the name.
+        UsageError: nothing has the name.
         RunError: a run without an encoder, or a damaged one; a file that cannot be read.
     """
     name = settings.init
@@ -139,17 +139,17 @@ def initial_weights(settings: TrainSettings) -> WarmStart | None:
         return None
     path = Path(name).expanduser()
     if path.is_dir():
-        return _of_run(name, open_run(path))
+        return _weights_of_run(name, open_run(path))
     beside = RunFolder(path.parent)
     if path.name == beside.weights.name and beside.encoder_card.exists():
-        return _of_run(name, beside)
+        return _weights_of_run(name, beside)
     if not path.exists():
         raise UsageError(f"init {name} does not exist; give {FORMS}")
     return WarmStart(name, sha256_of(path), read_weights(path))
 
 
 def names_weights(name: str) -> bool:
-    """Whether it is weights and not a run folder."""
+    """Tell whether the name is that of weights and not of a run folder."""
     path = Path(name)
     return path.is_file() or (path.suffix in WEIGHT_SUFFIXES and not path.is_dir())
 
@@ -165,11 +165,11 @@ def initial_encoder_of(run: Run) -> Encoder:
 
 
 def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | None:
-    """What a resumed run needs of the weights it began with: what it recorded, or before its first checkpoint all.
+    """Return the record of a resumed run's first weights; before its first checkpoint, the weights themselves.
 
     Args:
         folder: the run.
-        settings: its own.
+        settings: the run's own settings.
 
     Raises:
         RunError: there is no checkpoint yet, and the weights are not those that the run began with.
@@ -183,16 +183,16 @@ def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | 
         statistics = tuple(record["mean"]), tuple(record["std"])
         parts, remarks = tuple(record["parts"]), tuple(record.get("remarks", ()))
         return WarmStart(settings.init, record["sha256"], None, statistics=statistics, parts=parts, remarks=remarks)
-    found = initial_weights(settings)
+    weights = initial_weights(settings)
     began = None if status is None else status.init.get("sha256")
-    if found is not None and began not in (None, found.sha256):
+    if weights is not None and began not in (None, weights.sha256):
         raise RunError(
             f"init {settings.init} changed since {folder.path} began, and no checkpoint was saved yet; put it back, or "
             "start again with --overwrite"
         )
-    return found
+    return weights
 
 
-def _of_run(name: str, folder: RunFolder) -> WarmStart:
+def _weights_of_run(name: str, folder: RunFolder) -> WarmStart:
     saved = read_saved(folder)
     return WarmStart(name, saved.sha256, saved.tensors, saved.card, (saved.card.mean, saved.card.std))

@@ -1,4 +1,4 @@
-"""Search: the embeddings of a run, asked by picture, row or name, with the reason of every hit."""
+"""Search of a run's embeddings by picture, row or name, with the reason of every hit."""
 
 from counterpoint.core.catalogues import call_as
 

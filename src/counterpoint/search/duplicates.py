@@ -1,8 +1,8 @@
 """Near-duplicates of a collection: neighbours that are nearly the same, by their pixels or by their embedding.
 
-Of too many rows to compare all, those within a k-means bucket are compared, and those of the buckets nearest to it:
-rows of one direction nearly always fall into one bucket or into two neighbouring ones (abbas2023). How many are lost is
-measured: some rows are compared with all others.
+If the rows are too many to compare all, those within a k-means bucket are compared, and those of the buckets nearest to
+it: rows of one direction nearly always fall into one bucket or into two neighbouring ones (abbas2023). How many
+pairs this loses is measured: some rows are compared with all others.
 """
 
 # N rows, D features, K neighbours, B buckets, P pairs, Q rows that are compared with all
@@ -37,16 +37,16 @@ from counterpoint.evaluation.search_records import Copies, CopyGroup
 from counterpoint.runs.sample_collection import thumbnails
 from counterpoint.search.searched_samples import SearchedSamples, open_samples
 
-NEIGHBOURS = 10  # of each sample that are compared with it
-SAME_EMBEDDING = 0.9999  # cosine, where there are no pictures
+NEIGHBOURS = 10  # neighbours of each sample that are compared with it
+SAME_EMBEDDING = 0.9999  # cosine, if there are no pictures
 FETCHED = 512  # pictures at a time
 MOST_DRAWN = 2000  # pictures of a page
 SAMPLED = 256  # rows for each centre
-NEAREST_BUCKETS = 3  # that the rows of a bucket are compared with, beside their own
-FIRST = 10  # near rows of each row that are kept, the first of the collection: of 1,000 equal rows no 500,000 pairs
+NEAREST_BUCKETS = 3  # buckets that the rows of a bucket are compared with, beside their own
+FIRST = 10  # near rows of each row that are kept, the first of the collection: 1,000 equal rows give no 500,000 pairs
 ASSIGNED, QUERIES, KEYS = 1 << 14, 1 << 11, 1 << 13  # rows at a time
 CHECKED = 4096  # rows that are compared with all
-ROUNDING = 1e-6  # of a cosine in float32
+ROUNDING = 1e-6  # error of a cosine in float32
 BY_PIXELS = (
     "Two samples are near-duplicates by the rule of `counterpoint audit`: the same picture compressed, resized, a "
     "little cropped, brighter, turned, mirrored, framed or marked. Each pair is listed separately; groups of more have "
@@ -64,12 +64,12 @@ BY_BUCKETS = (
 
 @dataclass(frozen=True)
 class NearPairs:
-    """Pairs of near rows.
+    """Pairs of near rows, with their cosines.
 
     Attributes:
         pairs_P2: rows, the smaller first, ascending.
         cosine_P: float64.
-        recall: of sampled rows that have a near one, the share for which a pair was found; None where none has.
+        recall: share of the sampled rows with a near one for which a pair was found; None if no row has one.
     """
 
     pairs_P2: Tensor
@@ -79,7 +79,7 @@ class NearPairs:
 
 @dataclass(frozen=True)
 class Buckets:
-    """How rows are compared that are too many to compare all: in how many buckets, and by whose workers."""
+    """Number of buckets for rows that are too many to compare all, and the engine that compares the rows of each."""
 
     number: int
     engine: PieceEngine = HERE
@@ -96,7 +96,7 @@ def duplicates(
     quiet: bool = False,
     **options: Any,
 ) -> Copies:
-    """Groups of near-duplicates of a collection.
+    """Find groups of near-duplicates of a collection.
 
     Args:
         run: the run or its folder.
@@ -113,41 +113,41 @@ def duplicates(
     """
     if threshold is not None and not -1 <= threshold <= 1:
         raise UsageError(f"threshold must be a cosine, between -1 and 1, got {threshold}; 0.99 is usual")
-    known = open_samples(run, to, options, "duplicates", quiet=quiet)
-    source = known.subject.source
+    collection = open_samples(run, to, options, "duplicates", quiet=quiet)
+    source = collection.subject.source
     has_pictures = source.kind == "images" and buckets is None
     least = threshold if threshold is not None else (-1.0 if has_pictures else SAME_EMBEDDING)
     if buckets is not None:
-        with known.reporter.bar(f"comparing {buckets.number:,} buckets", buckets.number) as advance:
-            how = {"num_buckets": buckets.number, "engine": buckets.engine, "advance": advance}
-            pairs = bucket_pairs(known.rows_ND, least, **how)
-        found, words = direct_groups(pairs), f"{BY_BUCKETS} {_told(pairs)}"
+        with collection.reporter.bar(f"comparing {buckets.number:,} buckets", buckets.number) as advance:
+            settings = {"num_buckets": buckets.number, "engine": buckets.engine, "advance": advance}
+            pairs = bucket_pairs(collection.rows_ND, least, **settings)
+        row_groups, words = direct_groups(pairs), f"{BY_BUCKETS} {_recall_sentence(pairs)}"
     elif has_pictures:
-        found, words = _alike_pictures(known), BY_PIXELS
+        row_groups, words = _alike_pictures(collection), BY_PIXELS
     else:
-        found, words = groups_of(near_pairs(known, least), len(known)), BY_EMBEDDING
-    words = words.format(k=min(NEIGHBOURS, len(known) - 1), layer=known.layer, threshold=least)
-    held_out = set(known.subject.split.held_out.tolist()) if known.subject.is_own_data else set()
+        row_groups, words = groups_of(near_pairs(collection, least), len(collection)), BY_EMBEDDING
+    words = words.format(k=min(NEIGHBOURS, len(collection) - 1), layer=collection.layer, threshold=least)
+    held_out = set(collection.subject.split.held_out.tolist()) if collection.subject.is_own_data else set()
     groups = tuple(
         CopyGroup(
             rows=rows,
-            names=tuple(known.names[row] for row in rows),
-            labels=tuple(known.labels[row] for row in rows),
+            names=tuple(collection.names[row] for row in rows),
+            labels=tuple(collection.labels[row] for row in rows),
             least_similarity=least_cosine,
             by="pixels" if has_pictures else "embedding",
             crosses_split=0 < len(held_out.intersection(rows)) < len(rows),
         )
-        for rows, least_cosine in found
+        for rows, least_cosine in row_groups
         if least_cosine >= least
     )
     drawn = drawn_rows(source, [row for group in groups for row in group.rows]) if pictures else {}
-    facts = known.facts()
+    facts = collection.facts()
     if buckets is not None:
         facts["method"] = f"{buckets.number:,} buckets, each compared with itself and {NEAREST_BUCKETS} others"
-    return Copies(known.run, facts, (words,), groups, pictures=drawn)
+    return Copies(collection.run, facts, (words,), groups, pictures=drawn)
 
 
-def _told(pairs: NearPairs) -> str:
+def _recall_sentence(pairs: NearPairs) -> str:
     recall = pairs.recall
     if recall is None:
         return "No sampled row has a near one, so that nothing says how many pairs were missed."
@@ -158,23 +158,23 @@ def _told(pairs: NearPairs) -> str:
 
 
 def drawn_rows(source: Source, rows: list[int]) -> dict[str, np.ndarray]:
-    """Small pictures of the first ``MOST_DRAWN`` of some rows, by name; none where there are no pictures."""
+    """Small pictures of the first ``MOST_DRAWN`` rows, by name; none if the samples are no pictures."""
     rows = rows[:MOST_DRAWN] if source.kind == "images" else []
     images = thumbnails(source, rows) if rows else ()
     return {f"row-{row}": image for row, image in zip(rows, images, strict=True)}
 
 
-def near_pairs(known: SearchedSamples, least: float) -> NearPairs:
+def near_pairs(collection: SearchedSamples, least: float) -> NearPairs:
     """Pairs of rows, the smaller first, of which one is a near neighbour of the other; and their cosines."""
-    k = min(NEIGHBOURS + 1, len(known))
+    k = min(NEIGHBOURS + 1, len(collection))
     firsts, seconds, cosines = [], [], []
-    for own in row_slices(len(known), 1 << 14):
-        found = known.search(known.vectors(own), k)
-        row_Q = torch.arange(own.start, own.stop)[:, None].expand_as(found.positions_QK)
-        is_pair = (found.positions_QK != row_Q) & (found.similarity_QK >= least)
+    for own in row_slices(len(collection), 1 << 14):
+        neighbours = collection.search(collection.vectors(own), k)
+        row_Q = torch.arange(own.start, own.stop)[:, None].expand_as(neighbours.positions_QK)
+        is_pair = (neighbours.positions_QK != row_Q) & (neighbours.similarity_QK >= least)
         firsts.append(row_Q[is_pair])
-        seconds.append(found.positions_QK[is_pair])
-        cosines.append(found.similarity_QK[is_pair])
+        seconds.append(neighbours.positions_QK[is_pair])
+        cosines.append(neighbours.similarity_QK[is_pair])
     pairs_P2 = torch.stack([torch.cat(firsts), torch.cat(seconds)], dim=1).sort(dim=1).values
     unique_P2, inverse = pairs_P2.unique(dim=0, return_inverse=True)
     cosine_P = torch.zeros(len(unique_P2), dtype=torch.float64)
@@ -183,7 +183,7 @@ def near_pairs(known: SearchedSamples, least: float) -> NearPairs:
 
 
 def groups_of(pairs: NearPairs, num_rows: int) -> list[tuple[tuple[int, ...], float]]:
-    """Rows that pairs join, with the least cosine of these pairs; the largest group first, then by its first row.
+    """Group rows that pairs join, with the least cosine of these pairs; the largest group first, then by its first row.
 
     >>> pairs = NearPairs(torch.tensor([[0, 4], [4, 7], [1, 2]]), torch.tensor([0.75, 0.5, 0.25]))
     >>> groups_of(pairs, 8)
@@ -201,13 +201,13 @@ def groups_of(pairs: NearPairs, num_rows: int) -> list[tuple[tuple[int, ...], fl
     for row, cosine in zip(first.tolist(), pairs.cosine_P.tolist(), strict=True):
         group = int(group_N[row])
         least[group] = min(least[group], round(cosine, 9))
-    found = [(tuple(rows), least[group]) for group, rows in rows_of.items()]
-    return sorted(found, key=lambda group: (-len(group[0]), group[0]))
+    groups = [(tuple(rows), least[group]) for group, rows in rows_of.items()]
+    return sorted(groups, key=lambda group: (-len(group[0]), group[0]))
 
 
-def _alike_pictures(known: SearchedSamples) -> list[tuple[tuple[int, ...], float]]:
+def _alike_pictures(collection: SearchedSamples) -> list[tuple[tuple[int, ...], float]]:
     """Rows of equal pictures, then pairs of near copies, each with the least cosine to its first row."""
-    source, looks, sizes, digests = known.subject.source, [], [], []
+    source, looks, sizes, digests = collection.subject.source, [], [], []
     for rows in row_slices(len(source), FETCHED):
         images_NCHW = source.store.fetch(list(range(rows.start, rows.stop)))
         looks.append(looks_of(array_pixels(images_NCHW)))
@@ -220,16 +220,16 @@ def _alike_pictures(known: SearchedSamples) -> list[tuple[tuple[int, ...], float
     small_NSS3 = np.concatenate([each.small_NSS3 for each in looks])
     frame_N4 = np.concatenate([each.frame_N4 for each in looks])
     pairs = clear_copies(small_NSS3, frame_N4, is_compared_N, np.array(sizes)).pairs_P2.tolist()
-    found = []
+    groups = []
     for rows in map(tuple, [*equal, *pairs]):
-        unit = known.vectors(torch.tensor(rows)).double()
-        found.append((rows, round(float((unit[1:] @ unit[0]).min()), 9)))
-    return found
+        unit = collection.vectors(torch.tensor(rows)).double()
+        groups.append((rows, round(float((unit[1:] @ unit[0]).min()), 9)))
+    return groups
 
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Rows of a bucket, and of those neighbouring buckets that are not compared with it elsewhere."""
+    """Rows of a bucket, and rows of those neighbouring buckets that are not compared with it elsewhere."""
 
     own: np.ndarray
     others: np.ndarray
@@ -243,20 +243,20 @@ def bucket_pairs(
     engine: PieceEngine = HERE,
     advance: Callable[[], object] = lambda: None,
 ) -> NearPairs:
-    """Pairs of rows whose cosine is large enough; the same with any engine.
+    """Find pairs of rows whose cosine is large enough; they are the same with any engine.
 
     Args:
-        rows_ND: finite.
-        least: cosine, at most 1.
+        rows_ND: finite features.
+        least: smallest cosine of a pair, at most 1.
         num_buckets: one for some 1,000 to 10,000 rows; more are faster and lose more pairs.
-        engine: whose workers compare.
+        engine: its workers compare the rows.
         advance: called once for each bucket that holds rows.
 
     Raises:
         UsageError: more buckets than rows.
 
-    >>> found = bucket_pairs(torch.eye(8)[[0, 1, 2, 3, 1, 1]], 0.99, num_buckets=2)
-    >>> found.pairs_P2.tolist(), found.cosine_P.tolist()
+    >>> pairs = bucket_pairs(torch.eye(8)[[0, 1, 2, 3, 1, 1]], 0.99, num_buckets=2)
+    >>> pairs.pairs_P2.tolist(), pairs.cosine_P.tolist()
     ([[1, 4], [1, 5], [4, 5]], [1.0, 1.0, 1.0])
     """
     if not 1 <= num_buckets <= len(rows_ND):
@@ -273,16 +273,16 @@ def bucket_pairs(
         slices = [(rows.start, rows.stop) for rows in row_slices(len(rows_ND), ASSIGNED)]
         nearest = dict(workers.each(partial(_nearest_centres, centres_BD=centres_BD), slices))
         buckets = _buckets(np.concatenate([nearest[rows] for rows in slices]), centres_BD)
-        found = []
+        parts = []
         for _, pairs in workers.each(partial(_near_rows, least=least), buckets):
-            found.append(pairs)
+            parts.append(pairs)
             advance()
-    pairs = _first_of_each(found)
+    pairs = _merged_pairs(parts)
     return NearPairs(pairs.pairs_P2, pairs.cosine_P, _recall(rows_ND, least, pairs))
 
 
 def direct_groups(pairs: NearPairs) -> list[tuple[tuple[int, ...], float]]:
-    """Rows with those that are near to them directly, and the least cosine; the largest group first, then by first row.
+    """Group rows with those directly near to them, with the least cosine; the largest group first, then by first row.
 
     Rows come in their order. Each joins the first one that it is near to and that began a group itself, or none; two
     rows are never put together because both are near to a third.
@@ -299,11 +299,11 @@ def direct_groups(pairs: NearPairs) -> list[tuple[tuple[int, ...], float]]:
         if first not in joined and second not in joined:
             joined.add(second)
             groups.setdefault(first, []).append((second, round(cosine, 9)))
-    found = [
+    row_groups = [
         ((first, *(row for row, _ in members)), min(cosine for _, cosine in members))
         for first, members in groups.items()
     ]
-    return sorted(found, key=lambda group: (-len(group[0]), group[0]))
+    return sorted(row_groups, key=lambda group: (-len(group[0]), group[0]))
 
 
 @usual_modes()
@@ -313,12 +313,12 @@ def _nearest_centres(rows_ND: Rows, rows: tuple[int, int], centres_BD: Tensor) -
 
 
 def _buckets(bucket_N: np.ndarray, centres_BD: Tensor) -> list[_Bucket]:
-    """Rows of each bucket, and whom they are compared with; each two neighbouring buckets meet once."""
+    """Rows of each bucket, and rows to compare them with; each two neighbouring buckets are compared once."""
     similarity_BB = (centres_BD @ centres_BD.T).fill_diagonal_(-torch.inf)
     near = similarity_BB.topk(min(NEAREST_BUCKETS, len(centres_BD) - 1), dim=1).indices.tolist()
     meets: dict[int, list[int]] = {number: [] for number in range(len(near))}
-    for one, other in sorted({(min(one, other), max(one, other)) for one, some in enumerate(near) for other in some}):
-        meets[one].append(other)
+    for first, second in sorted({(min(i, j), max(i, j)) for i, neighbours in enumerate(near) for j in neighbours}):
+        meets[first].append(second)
     ends = np.cumsum(np.bincount(bucket_N, minlength=len(near)))[:-1]
     rows_of = np.split(np.argsort(bucket_N, kind="stable"), ends)
     return [
@@ -330,11 +330,11 @@ def _buckets(bucket_N: np.ndarray, centres_BD: Tensor) -> list[_Bucket]:
 
 @usual_modes()
 def _near_rows(rows_ND: Rows, bucket: _Bucket, least: float) -> NearPairs:
-    """Pairs of a row of the bucket with another one of it, or of its neighbours."""
+    """Near pairs of a row of the bucket with another row of it or of its neighbours."""
     keys = torch.from_numpy(np.sort(np.concatenate([bucket.own, bucket.others])))
     own = torch.from_numpy(bucket.own)
     own_QD, key_KD = (unit_rows(whole(taken(rows_ND, rows)).float()) for rows in (own, keys))
-    found = [NearPairs(torch.empty(0, 2, dtype=torch.int64), torch.empty(0, dtype=torch.float64))]
+    parts = [NearPairs(torch.empty(0, 2, dtype=torch.int64), torch.empty(0, dtype=torch.float64))]
     for query in row_slices(len(own), QUERIES):
         for key in row_slices(len(keys), KEYS):
             at_Q, at_K = (own_QD[query] @ key_KD[key].T >= least - ROUNDING).nonzero().T
@@ -343,21 +343,21 @@ def _near_rows(rows_ND: Rows, bucket: _Bucket, least: float) -> NearPairs:
             block = torch.stack([own[query][at_Q], keys[key][at_K]], dim=1)
             cosine = _cosines(own_QD[query], key_KD[key], at_Q, at_K)
             near = NearPairs(block.sort(dim=1).values[cosine >= least], cosine[cosine >= least])
-            found.append(_first_of_each([near]))
-    return _first_of_each(found)
+            parts.append(_merged_pairs([near]))
+    return _merged_pairs(parts)
 
 
 def _cosines(first_QD: Tensor, second_KD: Tensor, at_Q: Tensor, at_K: Tensor) -> Tensor:
     """Products of some rows in float64, which have the same bits wherever a pair is computed."""
     parts = [
-        (first_QD[one].double() * second_KD[other].double()).sum(dim=1)
-        for one, other in zip(at_Q.split(ASSIGNED), at_K.split(ASSIGNED), strict=True)
+        (first_QD[rows_Q].double() * second_KD[rows_K].double()).sum(dim=1)
+        for rows_Q, rows_K in zip(at_Q.split(ASSIGNED), at_K.split(ASSIGNED), strict=True)
     ]
     return torch.cat([torch.empty(0, dtype=torch.float64), *parts])
 
 
-def _first_of_each(parts: Sequence[NearPairs]) -> NearPairs:
-    """Each pair once, and of each row the first ``FIRST`` that it is near to and that come before it."""
+def _merged_pairs(parts: Sequence[NearPairs]) -> NearPairs:
+    """Keep each pair once, and for each row the first ``FIRST`` of the near rows that come before it."""
     pairs_P2, cosine_P = torch.cat([part.pairs_P2 for part in parts]), torch.cat([part.cosine_P for part in parts])
     order = torch.from_numpy(np.lexsort(pairs_P2.numpy().T))  # by the later row, then by the earlier one
     pairs_P2, cosine_P = pairs_P2[order], cosine_P[order]
@@ -370,12 +370,12 @@ def _first_of_each(parts: Sequence[NearPairs]) -> NearPairs:
 
 
 def _recall(rows_ND: Rows, least: float, pairs: NearPairs) -> Proportion | None:
-    """Of some rows that are compared with all and have a near one, the share of which a pair is known."""
+    """Share of the sampled rows with a near one for which there is a pair; None if no sampled row has a near one."""
     sampled = random_order(0, 7, len(rows_ND))[:CHECKED].sort().values
     query_QD = unit_rows(whole(taken(rows_ND, sampled)).float())
     has_near_Q = torch.zeros(len(sampled), dtype=torch.bool)
     for rows in row_slices(len(rows_ND), KEYS):
-        # What rounding alone decides is no miss.
+        # A pair that rounding alone decides is no miss.
         near = query_QD @ unit_rows(rows_ND[rows].float()).T >= min(least + ROUNDING, 1 - ROUNDING)
         near &= sampled[:, None] != torch.arange(rows.start, rows.stop)
         has_near_Q |= near.any(dim=1)

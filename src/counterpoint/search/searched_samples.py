@@ -34,7 +34,7 @@ RESCORED = 256  # queries at a time
 
 
 class SearchSettings(LookSettings):
-    """What is searched, and how."""
+    """Settings of a search."""
 
     layer: str = option("which layer is compared", "auto")
 
@@ -46,7 +46,7 @@ class SearchedSamples:
     Attributes:
         run: name of the run's folder.
         subject: encoder and samples.
-        layer: that is compared.
+        layer: the layer that is compared.
         checkpoint: step of the encoder; None for the last state.
         rows_ND: features, as the encoder gives them.
         reporter: shows progress.
@@ -64,16 +64,16 @@ class SearchedSamples:
 
     @property
     def names(self) -> Sequence[str]:
-        """One per row."""
+        """Name of each row."""
         return self.subject.source.sample_names
 
     @cached_property
     def labels(self) -> tuple[str | None, ...]:
-        """Class of each row, None where it is unknown."""
+        """Class of each row; None if it is unknown."""
         return self.subject.source.classes() or (None,) * len(self)
 
     def facts(self) -> dict[str, str]:
-        """What is searched, and how."""
+        """Facts about the search by name: the collection, the layer, the checkpoint, and the method."""
         facts = {
             "collection": f"{len(self):,} samples of {self.subject.source.name}",
             "layer": f"{self.layer} ({self.rows_ND.shape[1]} dimensions)",
@@ -100,7 +100,7 @@ class SearchedSamples:
         parts = []
         for part_QD in unit_QD.split(1 << 14):
             row_QW = nearest(self.rows_ND, part_QD, min(k + SPARE, len(self))).positions_QK
-            # Few enough at a time for the candidates of all to be in memory.
+            # Few queries at a time, so that the candidates of all of them fit into memory.
             pieces = zip(part_QD.split(RESCORED), row_QW.split(RESCORED), strict=True)
             parts += [self._ranked(*piece, k) for piece in pieces]
         similarity_QK = torch.cat([each.similarity_QK for each in parts])
@@ -119,13 +119,13 @@ class SearchedSamples:
 def open_samples(
     run: Run | str | Path, data: Any, options: dict[str, Any], verb: str, *, quiet: bool
 ) -> SearchedSamples:
-    """The samples that are meant, with their features.
+    """Open the samples that a search compares, with their features.
 
     Args:
         run: the run or its folder.
         data: other samples than the run's own; None for these.
         options: see ``SearchSettings``.
-        verb: who asks.
+        verb: name of the command, for errors.
         quiet: show no progress.
 
     Raises:
@@ -133,16 +133,16 @@ def open_samples(
         RunError: the run has no encoder yet.
         DataError: fewer than two samples.
     """
-    settings, known, reporter = build(SearchSettings, options, verb), as_run(run), Reporter(quiet=quiet)
-    subject = one_checkpoint(open_subject(known, Samples(data), settings, reporter), settings.checkpoint)
+    settings, run, reporter = build(SearchSettings, options, verb), as_run(run), Reporter(quiet=quiet)
+    subject = one_checkpoint(open_subject(run, Samples(data), settings, reporter), settings.checkpoint)
     source, encoder = subject.source, subject.encoder
     if len(source) < 2:
         raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more")
     layer = settings.layer
-    if layer == "auto":  # the embedding where its dimensions have a meaning or pairs were trained
-        has_meaning = read_sealed(known.folder.encoder_card).get("nonnegative", "none") != "none"
-        layer = EMBEDDING if has_meaning or known.folder.second.encoder_card.exists() else REPRESENTATION
+    if layer == "auto":  # the embedding if its dimensions have a meaning or pairs were trained
+        has_meaning = read_sealed(run.folder.encoder_card).get("nonnegative", "none") != "none"
+        layer = EMBEDDING if has_meaning or run.folder.second.encoder_card.exists() else REPRESENTATION
     check_layers(encoder, [layer])
     with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
         rows_ND = extract(encoder, source, [layer], cache=settings.cache, advance=advance).layers[layer]
-    return SearchedSamples(known.path.resolve().name, subject, layer, settings.checkpoint, rows_ND, reporter)
+    return SearchedSamples(run.path.resolve().name, subject, layer, settings.checkpoint, rows_ND, reporter)

@@ -25,12 +25,12 @@ from counterpoint.nn.layer_outputs import LayerReader
 from counterpoint.search.duplicates import drawn_rows
 from counterpoint.search.searched_samples import SearchedSamples, open_samples
 
-MOST_QUERIES = 10_000  # of one call; more are a job for a table (`counterpoint embed`)
+MOST_QUERIES = 10_000  # in one call; more are a job for a table (`counterpoint embed`)
 NUM_PAIRS = 20_000
 NUM_ROWS = 4096  # from which pairs and names of dimensions are found
 MOST_CONCEPTS = 3
 ZEROS = 0.5  # share of entries from which a non-negative code has dimensions that are active on few samples
-LEAST_SHARE = 0.05  # of the similarity, below which a dimension is not named
+LEAST_SHARE = 0.05  # share of the similarity below which a dimension is not named
 DENSE = (
     "No single dimension of this {layer} has a meaning (entries have both signs, or most are active), so no "
     "part of a similarity can be named; methods with --output.nonnegative (such as ncl) give such parts."
@@ -44,7 +44,7 @@ RANDOM = (
 
 @dataclass(frozen=True)
 class _Query:
-    """What is searched for: a row of the collection, which holds its sample, or a sample from elsewhere."""
+    """A query: a row of the collection, which holds its sample, or a sample from elsewhere."""
 
     name: str
     vector_D: Tensor
@@ -76,54 +76,55 @@ def search(
         k: hits per query.
         pictures: keep small pictures of queries and hits in the answer, for a page.
         quiet: show no progress.
-        options: ``layer`` (auto: the embedding where its dimensions have a meaning or pairs were trained, else the
+        options: ``layer`` (auto: the embedding if its dimensions have a meaning or pairs were trained, else the
             representation), and those of ``embed``.
 
     Raises:
         UsageError: nothing of that name, a row that does not exist, too many queries, or k out of range.
         DataError: samples that cannot be used.
-        RunError: not a trained run; the text says why.
+        RunError: the run is not trained; the text says why.
     """
-    known = open_samples(run, to, options, "search", quiet=quiet)
+    collection = open_samples(run, to, options, "search", quiet=quiet)
     words = [query] if isinstance(query, str | Path | int) or hasattr(query, "__array__") else list(query)
     if not words:
         raise UsageError("there is no query: give a picture, a folder, a row or the name of a sample")
-    queries = [each for word in words for each in _queries_of(known, word)]
+    queries = [each for word in words for each in _queries_of(collection, word)]
     if len(queries) > MOST_QUERIES:
         raise UsageError(f"at most {MOST_QUERIES:,} queries are allowed in one call, got {len(queries):,}")
     in_collection = [each.row for each in queries if each.row is not None]
-    most = len(known) - bool(in_collection)
+    most = len(collection) - bool(in_collection)
     if not 1 <= k <= most:
         words = "the other samples" if in_collection else "the samples"
         raise UsageError(f"k must be between 1 and {most:,}, {words} of the collection, got {k}")
     # Rows of the collection are their own first hit.
     vectors_QD = unit_rows(torch.stack([each.vector_D for each in queries]).float())
-    found = known.search(vectors_QD, min(k + bool(in_collection), len(known)))
-    rows_ND = known.vectors(random_order(0, 4, len(known))[:NUM_ROWS].sort().values)
-    # Dimensions have a meaning where few of them are active at a time.
+    neighbours = collection.search(vectors_QD, min(k + bool(in_collection), len(collection)))
+    rows_ND = collection.vectors(random_order(0, 4, len(collection))[:NUM_ROWS].sort().values)
+    # Dimensions have a meaning if few of them are active at a time.
     has_concepts = bool((rows_ND >= 0).all()) and float((rows_ND == 0).double().mean()) >= ZEROS
     pairs_P = _random_pairs(rows_ND)
-    below_QK = torch.searchsorted(pairs_P, found.similarity_QK).double() / len(pairs_P)
+    below_QK = torch.searchsorted(pairs_P, neighbours.similarity_QK).double() / len(pairs_P)
     answers = []
     for place, each in enumerate(queries):
-        columns = (found.positions_QK[place], found.similarity_QK[place], below_QK[place])
+        columns = (neighbours.positions_QK[place], neighbours.similarity_QK[place], below_QK[place])
         others = [hit for hit in zip(*(column.tolist() for column in columns), strict=True) if hit[0] != each.row][:k]
         hits = []
         for row, cosine, below in others:
-            own_D = known.vectors(slice(row, row + 1))[0]
+            own_D = collection.vectors(slice(row, row + 1))[0]
             concepts = shared_concepts(vectors_QD[place], own_D) if has_concepts else ()
-            hits.append(Hit(row, known.names[int(row)], known.labels[row], cosine, below, concepts))
+            hits.append(Hit(row, collection.names[int(row)], collection.labels[row], cosine, below, concepts))
         answers.append(Asked(each.name, each.row, each.label, tuple(hits)))
     median, high = pairs_P.quantile(torch.tensor([0.5, 0.99], dtype=torch.float64)).tolist()
     random = RANDOM.format(num=len(pairs_P), median=median, high=high)
-    reading = (random, SPARSE if has_concepts else DENSE.format(layer=known.layer))
-    drawn = _pictures(known, queries, answers) if pictures else {}
-    return SearchAnswer(known.run, known.facts(), reading, tuple(answers), pictures=drawn)
+    reading = (random, SPARSE if has_concepts else DENSE.format(layer=collection.layer))
+    drawn = _images(collection, queries, answers) if pictures else {}
+    return SearchAnswer(collection.run, collection.facts(), reading, tuple(answers), pictures=drawn)
 
 
-def _pictures(known: SearchedSamples, queries: Sequence[_Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:
-    rows = [hit.row for asked in answers for hit in asked.hits] + [each.row for each in queries if each.row is not None]
-    drawn = drawn_rows(known.subject.source, list(dict.fromkeys(rows)))
+def _images(collection: SearchedSamples, queries: Sequence[_Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:
+    rows = [hit.row for answer in answers for hit in answer.hits]
+    rows += [each.row for each in queries if each.row is not None]
+    drawn = drawn_rows(collection.subject.source, list(dict.fromkeys(rows)))
     for place, each in enumerate(queries):
         if each.row is not None and f"row-{each.row}" in drawn:
             drawn[f"query-{place}"] = drawn[f"row-{each.row}"]
@@ -133,46 +134,45 @@ def _pictures(known: SearchedSamples, queries: Sequence[_Query], answers: Sequen
     return drawn
 
 
-def _queries_of(known: SearchedSamples, word: Any) -> list[_Query]:
+def _queries_of(collection: SearchedSamples, word: Any) -> list[_Query]:
     if hasattr(word, "__array__"):
-        return _of_samples(known, to_samples(word, name="queries"), "query")
+        return _sample_queries(collection, to_samples(word, name="queries"), "query")
     if isinstance(word, str | Path) and Path(word).exists():
-        return _of_path(known, Path(word))
-    row = _row(known, word)
-    return [_Query(known.names[row], known.vectors(torch.tensor([row]))[0], row, None, known.labels[row])]
+        return _path_queries(collection, Path(word))
+    row = _row_of(collection, word)
+    vector_D = collection.vectors(torch.tensor([row]))[0]
+    return [_Query(collection.names[row], vector_D, row, None, collection.labels[row])]
 
 
-def _of_path(known: SearchedSamples, path: Path) -> list[_Query]:
-    subject = known.subject
+def _path_queries(collection: SearchedSamples, path: Path) -> list[_Query]:
+    subject = collection.subject
     if path.is_file() and path.suffix.lower() in SUFFIXES:
-        return [_of_picture(known, path)]
-    source = open_queries(subject.opens, str(path), None, part={}, reporter=known.reporter)
-    found = _of_samples(known, source.store.fetch(list(range(min(len(source), MOST_QUERIES + 1)))), "")
-    labels = source.classes() or [None] * len(found)
-    return [
-        replace(query, name=name, label=label)
-        for query, name, label in zip(found, source.sample_names, labels, strict=False)
-    ]
+        return [_picture_query(collection, path)]
+    source = open_queries(subject.opens, str(path), None, part={}, reporter=collection.reporter)
+    queries = _sample_queries(collection, source.store.fetch(list(range(min(len(source), MOST_QUERIES + 1)))), "")
+    labels = source.classes() or [None] * len(queries)
+    named = zip(queries, source.sample_names, labels, strict=False)
+    return [replace(query, name=name, label=label) for query, name, label in named]
 
 
-def _of_picture(known: SearchedSamples, path: Path) -> _Query:
-    subject = known.subject
+def _picture_query(collection: SearchedSamples, path: Path) -> _Query:
+    subject = collection.subject
     if subject.source.kind != "images":
         raise DataError(
             f"{path} is a picture, and {subject.source.name} holds vectors; ask with an array file or a row"
         )
     try:
-        # The same way as pictures of a folder are read.
+        # Pictures of a folder are read in the same way.
         sample = decode_square(read_regular(path, MAX_ENCODED_BYTES), int(subject.opens.image_size))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is not a readable picture: {first_line(error)}") from None
     if subject.encoder.card.in_shape[0] == 1:
         sample = sample.float().mean(dim=0, keepdim=True).round().to(torch.uint8)
-    return replace(_of_samples(known, sample[None], "")[0], name=str(path))
+    return replace(_sample_queries(collection, sample[None], "")[0], name=str(path))
 
 
-def _of_samples(known: SearchedSamples, samples: Tensor, name: str) -> list[_Query]:
-    subject = known.subject
+def _sample_queries(collection: SearchedSamples, samples: Tensor, name: str) -> list[_Query]:
+    subject = collection.subject
     has_pictures = subject.encoder.card.kind == "images"
     if has_pictures != (samples.ndim == 4):
         kinds = ("pictures", "vectors")
@@ -180,7 +180,7 @@ def _of_samples(known: SearchedSamples, samples: Tensor, name: str) -> list[_Que
             f"queries of shape {tuple(samples.shape)} are {kinds[samples.ndim != 4]}, and this encoder takes "
             f"{kinds[not has_pictures]}"
         )
-    layer = known.layer
+    layer = collection.layer
     with LayerReader(subject.encoder, [layer]) as reader, torch.no_grad():
         vectors_QD = torch.cat([reader(part)[layer].cpu() for part in samples.split(256)])
     if not bool(torch.isfinite(vectors_QD).all()):
@@ -191,17 +191,17 @@ def _of_samples(known: SearchedSamples, samples: Tensor, name: str) -> list[_Que
     ]
 
 
-def _row(known: SearchedSamples, word: Any) -> int:
-    text, names = str(word), known.names
+def _row_of(collection: SearchedSamples, word: Any) -> int:
+    text, names = str(word), collection.names
     if isinstance(word, int) or (text.isascii() and text.isdigit() and text not in names):
         row = int(word)
-        if not 0 <= row < len(known):
-            raise UsageError(f"row must be between 0 and {len(known) - 1:,}, got {row}")
+        if not 0 <= row < len(collection):
+            raise UsageError(f"row must be between 0 and {len(collection) - 1:,}, got {row}")
         return row
     if text in names:
         return names.index(text)
-    collection = known.subject.source.name
-    raise UsageError(f"{text!r} is not a file, row or sample name of {collection}{nearest(text, names)}")
+    source = collection.subject.source.name
+    raise UsageError(f"{text!r} is not a file, row or sample name of {source}{nearest(text, names)}")
 
 
 def shared_concepts(query_D: Tensor, hit_D: Tensor) -> tuple[SharedConcept, ...]:
@@ -215,13 +215,13 @@ def shared_concepts(query_D: Tensor, hit_D: Tensor) -> tuple[SharedConcept, ...]
     if total <= 0:
         return ()
     best = product_D.sort(descending=True, stable=True)
-    found = zip(best.indices[:MOST_CONCEPTS].tolist(), best.values[:MOST_CONCEPTS].tolist(), strict=True)
-    shares = [(dim, value / total) for dim, value in found]
+    largest = zip(best.indices[:MOST_CONCEPTS].tolist(), best.values[:MOST_CONCEPTS].tolist(), strict=True)
+    shares = [(dim, value / total) for dim, value in largest]
     return tuple(SharedConcept(dim, share) for dim, share in shares if share >= LEAST_SHARE)
 
 
 def _random_pairs(vectors_ND: Tensor) -> Tensor:
-    """Cosines of random pairs of different rows at unit length, ascending, float64; all pairs where there are few."""
+    """Cosines of random pairs of different rows at unit length, ascending, float64; all pairs if there are few."""
     num_rows = len(vectors_ND)
     if num_rows * (num_rows - 1) // 2 <= NUM_PAIRS:
         first, second = torch.triu_indices(num_rows, num_rows, 1)

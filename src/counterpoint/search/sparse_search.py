@@ -14,7 +14,7 @@ from counterpoint.evaluation.knn import DOT, Neighbours
 
 
 class CodeIndex:
-    r"""The codes column by column, so that a query of k units reads k columns.
+    r"""An index of sparse codes by column, so that a query of k units reads k columns.
 
     .. math:: s(q, z) = \frac{\langle q, z \rangle}{|q| |z|} \text{ (cosine)}, \quad
         s(q, z) = \langle q, z \rangle \text{ (dot)}
@@ -76,7 +76,7 @@ class CodeIndex:
         lengths_Q = _lengths(rows)
         similarity_QK, row_QK = np.empty((num_queries, k)), np.empty((num_queries, k), np.int64)
         for place, (first, end) in enumerate(zip(rows.indptr[:-1], rows.indptr[1:], strict=True)):
-            row_T, similarity_T = self._shared(rows.indices[first:end], rows.data[first:end])
+            row_T, similarity_T = self._products(rows.indices[first:end], rows.data[first:end])
             if self.lengths_N is not None:
                 similarity_T = similarity_T / (self.lengths_N[row_T] * lengths_Q[place])
             if np.count_nonzero(similarity_T > 0) < k:  # the first of all others, at similarity 0, may be among the k
@@ -86,8 +86,8 @@ class CodeIndex:
             similarity_QK[place], row_QK[place] = _largest(similarity_T, row_T, k)
         return Neighbours(torch.from_numpy(similarity_QK), torch.from_numpy(row_QK))
 
-    def _shared(self, units: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows that share a unit with a query, ascending, and their products with it."""
+    def _products(self, units: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows that share a unit with a query, ascending, and their products with the query."""
         spans = [slice(self._starts[unit], self._starts[unit + 1]) for unit in units]
         row_P = np.concatenate([self._rows[:0], *(self._rows[span] for span in spans)])
         if not len(row_P):
@@ -100,17 +100,17 @@ class CodeIndex:
         return row_P[starts_T], np.add.reduceat(product_P[order_P], starts_T)
 
 
-def _sparse(rows: Any, what: str) -> csr_matrix:
-    """Finite rows whose columns ascend, without zeros that are written out."""
-    held = rows if issparse(rows) else np.asarray(rows)
-    if held.ndim != 2:
-        raise DataError(f"{what} must have the shape (n, units), got {held.shape}")
-    found = csr_matrix(held, dtype=np.float32, copy=True)
-    found.sum_duplicates()
-    found.eliminate_zeros()
-    if not np.isfinite(found.data).all():
-        raise DataError(f"{what} hold NaN or infinity")
-    return found
+def _sparse(rows: Any, name: str) -> csr_matrix:
+    """Finite rows whose columns ascend, without stored zeros."""
+    matrix = rows if issparse(rows) else np.asarray(rows)
+    if matrix.ndim != 2:
+        raise DataError(f"{name} must have the shape (n, units), got {matrix.shape}")
+    sparse_rows = csr_matrix(matrix, dtype=np.float32, copy=True)
+    sparse_rows.sum_duplicates()
+    sparse_rows.eliminate_zeros()
+    if not np.isfinite(sparse_rows.data).all():
+        raise DataError(f"{name} hold NaN or infinity")
+    return sparse_rows
 
 
 def _lengths(rows: csr_matrix) -> np.ndarray:
@@ -118,8 +118,8 @@ def _lengths(rows: csr_matrix) -> np.ndarray:
 
 
 def _largest(similarity_T: np.ndarray, row_T: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest, in order; of equal ones the smaller rows."""
+    """The k largest similarities with their rows, in order; of equal ones those of the smaller rows."""
     least = np.partition(similarity_T, len(similarity_T) - k)[len(similarity_T) - k]
-    kept = np.flatnonzero(similarity_T >= least)
-    best = kept[np.lexsort((row_T[kept], -similarity_T[kept]))[:k]]
+    places = np.flatnonzero(similarity_T >= least)
+    best = places[np.lexsort((row_T[places], -similarity_T[places]))[:k]]
     return similarity_T[best], row_T[best]

@@ -64,19 +64,19 @@ def embed(
         UsageError: unknown suffix or layer, or a missing extra.
         RunError: ``out`` exists, or its folder does not.
     """
-    asked = build(LookSettings, look, "embed")
-    # Before the encoder runs, which may take an hour.
+    settings = build(LookSettings, look, "embed")
+    # The path is checked before the encoder runs, which may take an hour.
     path = None if out is None else as_path(out)
     if path is not None:
         check_new_file(path, WRITERS, overwrite=overwrite)
         if path.suffix == PARQUET_SUFFIX:
             require_arrow(path.suffix)
     reporter = Reporter(quiet=quiet)
-    subject = one_checkpoint(open_subject(run, Samples(data), asked, reporter), asked.checkpoint)
+    subject = one_checkpoint(open_subject(run, Samples(data), settings, reporter), settings.checkpoint)
     source, encoder = subject.source, subject.encoder
     check_layers(encoder, [layer])
     with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
-        vectors_ND = whole(extract(encoder, source, [layer], cache=asked.cache, advance=advance).layers[layer])
+        vectors_ND = whole(extract(encoder, source, [layer], cache=settings.cache, advance=advance).layers[layer])
     table = Table(tuple(source.sample_names), vectors_ND.numpy(), source.classes(), layer, path)
     if path is not None:
         write_atomically(path, lambda temporary: WRITERS[path.suffix](table, temporary))
@@ -86,12 +86,12 @@ def embed(
 
 @dataclass(frozen=True)
 class Shards:
-    """Where shards go, and which of them this process makes.
+    """The folder of shards, and the part of them that this process makes.
 
     Attributes:
-        out: folder; new, empty, or with shards of the same table, which stay.
-        rows: of a shard; None takes those of shards that are there, else ``SHARD_ROWS``.
-        part: this process's; parts need share no disk.
+        out: the folder; new, empty, or with shards of the same table, which stay.
+        rows: number of rows of a shard; None takes those of shards that are there, else ``SHARD_ROWS``.
+        part: the part of this process; parts need share no disk.
     """
 
     out: Path
@@ -114,31 +114,31 @@ def embed_shards(
     quiet: bool = False,
     **look: Any,
 ) -> bool:
-    """Make a part's shards of a table that are not there yet; the same bytes for any number of processes.
+    """Make the missing shards of this process's part; they have the same bytes for any number of processes.
 
     Args:
         run: as for ``embed``.
         data: as for ``embed``.
-        shards: where to, and which.
+        shards: their folder, and the part to make.
         layer: as for ``embed``.
-        engine: whose workers make them; all of them see the folder.
+        engine: its workers make the shards; all of them see the folder.
         quiet: show no progress.
         look: as for ``embed``; the cache of features takes no part.
 
     Returns:
-        Whether all shards are there.
+        True if all shards are there.
 
     Raises:
         UsageError: unknown layer, or a missing extra.
         RunError: the folder holds something else or another table, or cannot be written.
     """
-    asked = build(LookSettings, look, "embed")
+    settings = build(LookSettings, look, "embed")
     require_arrow(PARQUET_SUFFIX)
     reporter = Reporter(quiet=quiet)
     rows = shards.rows or (open_shards(shards.out).plan.shard_rows if is_shard_folder(shards.out) else SHARD_ROWS)
-    with engine.opened(partial(_open_table, run, data, layer=layer, rows=rows, asked=asked, quiet=quiet)) as workers:
+    with engine.opened(partial(_open_table, run, data, layer=layer, rows=rows, look=settings, quiet=quiet)) as workers:
         folder = make_shards(shards.out, workers.ask(lambda table: table.plan))
-        _make(folder, workers, shards.part, reporter)
+        _make_missing(folder, workers, shards.part, reporter)
     missing = folder.finish()
     if own := sorted({*missing} & {*shards.part.of(folder.plan.num_shards)}):
         raise RunError(
@@ -160,17 +160,17 @@ class _OpenTable:
 
 @usual_modes()
 def _open_table(
-    run: Run | str | Path | nn.Module, data: Any, *, layer: str, rows: int, asked: LookSettings, quiet: bool
+    run: Run | str | Path | nn.Module, data: Any, *, layer: str, rows: int, look: LookSettings, quiet: bool
 ) -> _OpenTable:
-    subject = one_checkpoint(open_subject(run, Samples(data), asked, Reporter(quiet=quiet)), asked.checkpoint)
+    subject = one_checkpoint(open_subject(run, Samples(data), look, Reporter(quiet=quiet)), look.checkpoint)
     check_layers(subject.encoder, [layer])
     return _OpenTable(subject, plan_of(subject, layer, rows))
 
 
 def plan_of(subject: Subject, layer: str, shard_rows: int) -> TablePlan:
-    """What the shards of a table are of: a function of encoder, samples, layer and size, never of processes."""
+    """Plan the shards of a table: a function of encoder, samples, layer and size, never of processes."""
     source, facts = subject.source, subject.facts or {}
-    # Of an encoder from elsewhere the facts know the file of its weights, which need not be parameters of a module.
+    # For an encoder from elsewhere the facts have the file of its weights, which need not be parameters of a module.
     of_encoder = [weights_hash(subject.encoder), json.dumps(facts, default=str, sort_keys=True)]
     of_data = itertools.chain([source.fingerprint, repr(source.shape)], source.class_names, source.sample_names)
     return TablePlan(
@@ -191,7 +191,7 @@ def _digest(texts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _make(folder: ShardFolder, workers: Workers[_OpenTable], part: WorkPart, reporter: Reporter) -> None:
+def _make_missing(folder: ShardFolder, workers: Workers[_OpenTable], part: WorkPart, reporter: Reporter) -> None:
     plan = folder.plan
     own = part.of(plan.num_shards)
     missing = folder.unfinished(own, reporter.say)

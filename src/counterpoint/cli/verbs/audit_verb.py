@@ -24,7 +24,7 @@ SETTINGS = READ
 
 
 class AuditFlags(EngineFlags):
-    """The data, and the files for the findings."""
+    """Settings of ``audit``: the data, and the files for the findings."""
 
     data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
     against: str | None = option("other data to search for copies, such as a test set")
@@ -46,8 +46,8 @@ def run(flags: AuditFlags, settings: dict[str, Any]) -> int:
     engine = engine_from(flags)
     write = page_writer(flags.out, "audit")
     where = {"engine": engine, "pieces": flags.pieces}
-    found = cp.audit(flags.data, against=flags.against, quiet=flags.quiet, **where, **settings.get("source", {}))
-    print_found(found, as_json=flags.json_file == "-")
-    written = [file and found.save(file), write(found)]
+    audit = cp.audit(flags.data, against=flags.against, quiet=flags.quiet, **where, **settings.get("source", {}))
+    print_found(audit, as_json=flags.json_file == "-")
+    written = [file and audit.save(file), write(audit)]
     print(*(shown(path) for path in written if path is not None), sep="\n", end="\n" if any(written) else "")
-    return health_code(found.level, flags.fail_on)
+    return health_code(audit.level, flags.fail_on)

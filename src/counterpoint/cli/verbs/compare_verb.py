@@ -19,7 +19,7 @@ PLACE, SUMMARY = 35, "which differences between runs are real, in pairs and over
 
 
 class CompareFlags(JsonFlags):
-    """What is compared."""
+    """Settings of ``compare``: the runs and figures that are compared."""
 
     runs: Names = option("evaluated run folders, folders of seeds, or files written by evaluate", ..., place="RUN")
     metrics: Names = option("of the evaluations, separated by commas", ())
@@ -27,9 +27,9 @@ class CompareFlags(JsonFlags):
 
 
 def run(flags: CompareFlags) -> None:
-    """Compare, and print."""
+    """Compare the runs, and print the comparison."""
     for path in (Path(run) for run in flags.runs if not Path(run).is_file()):
         for folder in seed_folders(path) or [path]:
             open_run(folder)
-    found = cp.compare(*flags.runs, **given(flags, CompareFlags, but=("runs", "as_json", "quiet")))
-    print_found(found, as_json=flags.as_json)
+    comparison = cp.compare(*flags.runs, **given(flags, CompareFlags, but=("runs", "as_json", "quiet")))
+    print_found(comparison, as_json=flags.as_json)

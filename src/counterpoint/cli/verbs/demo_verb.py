@@ -14,13 +14,13 @@ from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 120, "train on a set where learning pays, and say what was learned"
 DATA = "patterns-rendered"
-# What the pictures differ in, but not turns and mirror images: these would make one class of two.
+# Views change what the pictures differ in, without turns and mirror images: these would make one class of two.
 VIEWS = {"preset": "none", "crop_scale": [0.3, 1.0], "jitter": 0.8, "jitter_strength": 0.6}
 EPOCHS = 5
 
 
 class DemoFlags(VerbFlags):
-    """Where the demo goes, and how long it trains."""
+    """Settings of ``demo``: the folder, and the number of epochs."""
 
     out: str = option("folder of the run and its report", "runs/demo")
     epochs: int = option("train for fewer or more epochs", EPOCHS)

@@ -27,7 +27,7 @@ PLACE, SUMMARY = 40, "say whether a representation is healthy, and why not"
 
 
 class DiagnoseFlags(JsonFlags, SubjectFlags, LookSettings):
-    """The subject, and the output."""
+    """Settings of ``diagnose``: the subject, and the output."""
 
     data: str | None = option(
         "with a run: other samples, or the array it was trained on (default: its own); with features: their samples"

@@ -26,7 +26,7 @@ PLACE, SUMMARY = 50, "write embeddings as a table"
 
 
 class EmbedFlags(EncodingFlags, SubjectFlags, LookSettings):
-    """What is embedded, and where the rows go."""
+    """Settings of ``embed``: the samples, and the file or folder for the rows."""
 
     data: str | None = option(
         "samples to embed (default: the run's own); with --encoder the only argument",

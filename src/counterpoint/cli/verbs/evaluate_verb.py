@@ -30,7 +30,7 @@ SAMPLES = ("data", "labels", "test_data", "test_labels")
 
 
 class EvaluateFlags(JsonFlags, EncodingFlags, SubjectFlags, EvaluationSettings):
-    """Which samples are taken, and where the results go."""
+    """Settings of ``evaluate``: the samples, and the file for the results."""
 
     data: str | None = option("other labelled data (default: the run's own)")
     labels: str | None = option("file with labels for them: .csv (file,label) or .npy")
@@ -48,12 +48,12 @@ def run(flags: EvaluateFlags) -> None:
     folder = RunFolder(Path(flags.subject)) if flags.subject is not None and flags.encoder is None else None
     has_seeds = folder is not None and folder.holds_seeds
     subject = flags.subject if has_seeds else subject_from(flags.subject, flags.encoder)
-    asked = {name: getattr(flags, name) for name in (*SAMPLES, "quiet")} | given(flags, EvaluationSettings)
+    options = {name: getattr(flags, name) for name in (*SAMPLES, "quiet")} | given(flags, EvaluationSettings)
     engine = engine_from(flags)
     if engine is not HERE and subject is not None and flags.encoder is None and is_file_or_shards(subject):
         raise UsageError("--engine ray passes samples through an encoder; features are evaluated by one process")
     from counterpoint.evaluation.features import encoded_by  # deferred: loads torch and scikit-learn
 
     with encoded_by(engine):
-        evaluation = cp.evaluate_seeds(str(subject), **asked) if has_seeds else cp.evaluate(subject, **asked)
+        evaluation = cp.evaluate_seeds(str(subject), **options) if has_seeds else cp.evaluate(subject, **options)
     print_found(evaluation, as_json=flags.as_json)

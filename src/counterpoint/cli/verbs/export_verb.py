@@ -31,7 +31,7 @@ PLACE, SUMMARY = 65, "write the encoder for other programs"
 
 
 class ExportFlags(RunFlags, ExportSettings):
-    """What is exported, and where it goes."""
+    """Settings of ``export``: the formats, and the folder for the files."""
 
     to: str = option(f"{', '.join(FORMATS)}, several with commas, or all", ALL)
     out: str = option("folder to create", ...)
@@ -44,7 +44,7 @@ class ExportFlags(RunFlags, ExportSettings):
 def run(flags: ExportFlags) -> None:
     """Export, and print the table."""
     open_run(Path(flags.run))  # before torch is loaded
-    asked = given(flags, ExportFlags, but=("run", "data", "push_to_hub", "private", "as_json"))
-    print_found(cp.export(flags.run, data=array_or_name(flags.data), **asked), as_json=flags.as_json)
+    options = given(flags, ExportFlags, but=("run", "data", "push_to_hub", "private", "as_json"))
+    print_found(cp.export(flags.run, data=array_or_name(flags.data), **options), as_json=flags.as_json)
     if flags.push_to_hub is not None:
         print(cp.push_to_hub(flags.out, flags.push_to_hub, private=flags.private), file=sys.stderr)

@@ -24,7 +24,7 @@ OFTEN = ("source.label_share",)
 
 
 class FineTuneFlags(JsonFlags):
-    """What is trained further, and its queries."""
+    """Settings of ``fine-tune``: the encoder that is trained further, and the queries."""
 
     run: str | None = option("run folder, or anything that --init of train accepts", place="RUN")
     weights: str | None = option("instead of a run, with --encoder: weights of any framework, as evaluate takes")
@@ -40,7 +40,7 @@ def run(flags: FineTuneFlags, settings: dict[str, Any]) -> None:
     if subject is None or (flags.run is not None and flags.weights is not None):
         raise UsageError("give a run folder, or --encoder NAME --weights FILE, and one of them only")
     how = {"overwrite": flags.overwrite, "quiet": flags.quiet}
-    done = cp.fine_tune(subject, test_data=flags.test_data, test_labels=flags.test_labels, **how, **settings)
-    print_found(done, as_json=flags.as_json)
+    result = cp.fine_tune(subject, test_data=flags.test_data, test_labels=flags.test_labels, **how, **settings)
+    print_found(result, as_json=flags.as_json)
     if not flags.as_json:
-        print_folder(done.run.path)
+        print_folder(result.run.path)

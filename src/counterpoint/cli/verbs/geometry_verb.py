@@ -21,7 +21,7 @@ OF_RUN = {"run", "tolerance", "as_json", "quiet"}
 
 
 class GeometryFlags(JsonFlags):
-    """The question."""
+    """Settings of ``geometry``: the classes, the loss, and the questions about them."""
 
     shares: Names = option("share of each class: 0.25 or 1/4; with --normalize also counts", (), place="SHARE")
     run: str | None = option(
@@ -53,12 +53,12 @@ def run(flags: GeometryFlags) -> None:
     # Shares or a run, and nothing beside them that has no effect.
     if (flags.run is None) == (not flags.shares):
         raise UsageError("give a SHARE for each class, such as 0.5 0.25 0.25, or --run RUN, and one of them only")
-    given = flags.model_fields_set
-    if flags.run is not None and (unfit := sorted(given - OF_RUN)):
+    names = flags.model_fields_set
+    if flags.run is not None and (unfit := sorted(names - OF_RUN)):
         raise UsageError(f"--{unfit[0].replace('_', '-')} has no effect here: the run has its own; leave it out")
     if flags.deviation is not None and not flags.rebalance:
         raise UsageError("--deviation is how far --rebalance may stay from the simplex; add --rebalance")
-    limits, plans = sorted(given & {"dimension", "nonnegative"}), sorted(given & {"rebalance", "phase_diagram"})
+    limits, plans = sorted(names & {"dimension", "nonnegative"}), sorted(names & {"rebalance", "phase_diagram"})
     if limits and plans:
         plan = f"--{plans[0].replace('_', '-')}"
         raise UsageError(f"{plan} is about embeddings of any sign and of enough dimensions; leave out --{limits[0]}")

@@ -32,7 +32,7 @@ PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, metrics and the
 
 
 class ListFlags(JsonFlags):
-    """What is listed."""
+    """Settings of ``list``: the list that is printed."""
 
     what: str | None = option(
         "data, methods, encoders, losses, views, metrics, corruptions, checks, recipes or settings (default: all)",
@@ -50,7 +50,7 @@ def run(flags: ListFlags) -> None:
         if flags.what != "recipes":
             raise UsageError(f"NAME is for `counterpoint list recipes NAME`, got {flags.name!r}")
         recipe = recipe_named(flags.name)
-        as_config = recipe.comment + dump_yaml(recipe.asked)  # that `train --config` takes
+        as_config = recipe.comment + dump_yaml(recipe.asked)  # `train --config` takes this text
         print(json.dumps(asdict(recipe), indent=2) if flags.as_json else as_config.rstrip())
         return
     titles = [flags.what] if flags.what else list(LISTS)
@@ -73,7 +73,7 @@ def run(flags: ListFlags) -> None:
 
 
 def _encoders() -> Mapping[str, str]:
-    """Those of the catalogue, those of libraries, and the forms of others."""
+    """List the encoders of the catalogue and of libraries, and the forms in which others are named."""
     libraries = catalogue_sentences("nn/foreign.py", "LIBRARIES")
     return {
         **catalogue_sentences("nn/encoders.py"),
@@ -99,21 +99,21 @@ def _views() -> Mapping[str, str]:
 
 
 def _checks() -> Mapping[str, str]:
-    """What each check of a diagnosis asks: the catalogue names functions in the modules of their themes."""
+    """Read the question of each check of a diagnosis; the catalogue names functions of the modules in ``checks``."""
     paths = (PACKAGE / "diagnostics/checks").glob("*.py")
     nodes = [node for path in paths for node in ast.parse(path.read_text(encoding="utf-8")).body]
-    asked = {node.name: ast.get_docstring(node) or "" for node in nodes if isinstance(node, ast.FunctionDef)}
+    questions = {node.name: ast.get_docstring(node) or "" for node in nodes if isinstance(node, ast.FunctionDef)}
     entries: Any = next(held("diagnostics/findings.py", "CATALOGUE")).value
     named = zip(entries.keys, entries.values, strict=True)
-    return {ast.literal_eval(key): asked[value.attr].splitlines()[0] for key, value in named}
+    return {ast.literal_eval(key): questions[value.attr].splitlines()[0] for key, value in named}
 
 
 def catalogue_sentences(place: str, name: str = "CATALOGUE") -> Mapping[str, str]:
-    """A sentence for each name of a catalogue: its text, or from the docstring of what it names; nothing is loaded.
+    """Read a sentence for each name of a catalogue: its text, or a line of a docstring; no module is loaded.
 
     Args:
-        place: of the module inside the package, or of a folder of such modules.
-        name: of the catalogue there.
+        place: the path of the module inside the package, or of a folder of such modules.
+        name: the name of the catalogue there.
 
     >>> catalogue_sentences("nn/encoders.py")["mlp"]
     'two hidden layers for vectors, width 256'

@@ -16,7 +16,7 @@ SETTINGS = ("data", "recipe", "seed", "source", "views")
 
 
 class PreviewFlags(VerbFlags):
-    """The sheet."""
+    """Settings of ``preview``: the file and the size of the sheet."""
 
     config: str | None = option("YAML file with settings; flags win over it")
     out: str = option("PNG file", "preview.png")

@@ -21,7 +21,7 @@ SETTINGS = READ
 
 
 class RecommendFlags(JsonFlags):
-    """The data, the goal, and the file for the configuration."""
+    """Settings of ``recommend``: the data, the goal, and the file for the configuration."""
 
     data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
     audit: str | None = option("what `audit DATA --json FILE` wrote (default: look again)")
@@ -42,8 +42,8 @@ def run(flags: RecommendFlags, settings: dict[str, Any]) -> None:
     check_new_file(out, [".yaml", ".yml"], overwrite=flags.overwrite)
     how = {"want": flags.want, "use_labels": flags.labels, "minutes": flags.minutes}
     how |= {"drop_near_copies": flags.drop_near_copies, **settings.get("source", {})}
-    found = cp.recommend(flags.data, **how, known=flags.audit, quiet=flags.quiet).beside(out)
-    found.save(out)
-    print_found(found, as_json=flags.as_json)
+    recommendation = cp.recommend(flags.data, **how, known=flags.audit, quiet=flags.quiet).beside(out)
+    recommendation.save(out)
+    print_found(recommendation, as_json=flags.as_json)
     if not flags.as_json:
         print(f"run it: {shown(f'counterpoint train --config {out}')}")

@@ -17,7 +17,7 @@ PLACE, SUMMARY = 70, "one HTML file that shows what was learned"
 
 
 class ReportFlags(VerbFlags):
-    """What the page is about, and where it goes."""
+    """Settings of ``report``: the runs, and the file for the page."""
 
     runs: Names = option("one or more run folders; several are shown side by side", ..., place="RUN")
     out: str | None = option("HTML file (default: report.html in the run folder, or in the folder above several)")

@@ -16,7 +16,7 @@ PLACE, SUMMARY = 20, "continue an interrupted run"
 
 
 class ResumeFlags(RunFlags):
-    """How a run continues."""
+    """Settings of ``resume``: the run, and whether it is diagnosed at the end."""
 
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 

@@ -15,7 +15,7 @@ PLACE, SUMMARY = 65, "list runs, sorted"
 
 
 class RunsFlags(JsonFlags):
-    """Which runs are listed."""
+    """Settings of ``runs``: the folder of the runs, and their order."""
 
     folder: str = option("folder that holds them", "runs", place="FOLDER")
     sort: str = option("column to sort by, such as knn, epochs, size, date", "name")
@@ -23,7 +23,7 @@ class RunsFlags(JsonFlags):
 
 
 def run(flags: RunsFlags) -> None:
-    """List them."""
+    """List the runs of a folder."""
     from counterpoint.runs.run_table import list_runs  # deferred: see `cli.verbs`
 
     print_found(list_runs(Path(flags.folder), sort=flags.sort, reverse=flags.reverse), as_json=flags.as_json)

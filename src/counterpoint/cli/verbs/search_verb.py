@@ -22,7 +22,7 @@ PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and
 
 
 class SearchFlags(EngineFlags, RunFlags, LookSettings):
-    """The queries, and the samples to search."""
+    """Settings of ``search``: the queries, and the samples to search."""
 
     queries: Names = option("picture, folder, array file, row, or sample name", (), place="QUERY")
     k: int = option("hits per query", 10, flag="-k")
@@ -37,7 +37,7 @@ class SearchFlags(EngineFlags, RunFlags, LookSettings):
 
 
 def run(flags: SearchFlags) -> None:
-    """Answer, print, and draw the page."""
+    """Answer the queries, print the answer, and draw the page."""
     open_run(Path(flags.run))  # before torch is loaded
     if flags.duplicates == bool(flags.queries):
         raise UsageError("--duplicates takes no QUERY" if flags.queries else "give at least one QUERY, or --duplicates")
@@ -56,7 +56,7 @@ def run(flags: SearchFlags) -> None:
     with encoded_by(engine):
         if flags.duplicates:
             buckets = None if flags.buckets is None else Buckets(flags.buckets, engine)
-            found = duplicates(flags.run, threshold=flags.threshold, buckets=buckets, **options)
+            result = duplicates(flags.run, threshold=flags.threshold, buckets=buckets, **options)
         else:
-            found = search(flags.run, list(flags.queries), k=flags.k, **options)
-    print_found(found, as_json=flags.as_json, page=write(found))
+            result = search(flags.run, list(flags.queries), k=flags.k, **options)
+    print_found(result, as_json=flags.as_json, page=write(result))

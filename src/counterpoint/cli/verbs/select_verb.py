@@ -18,7 +18,7 @@ PLACE, SUMMARY = 37, "which encoder is likely best, without labels or with few"
 
 
 class SelectFlags(JsonFlags, EncodingFlags, LookSettings):
-    """What is ranked, and on which samples."""
+    """Settings of ``select``: the encoders that are ranked, and the samples."""
 
     runs: Names = option("run folders, or RUN@STEP for a checkpoint", ..., place="RUN")
     data: str | None = option("samples for all (default: the runs' own)")
@@ -26,7 +26,7 @@ class SelectFlags(JsonFlags, EncodingFlags, LookSettings):
 
 
 def run(flags: SelectFlags) -> None:
-    """Rank, and print the table."""
+    """Rank the encoders, and print the table."""
     engine = engine_from(flags)
     from counterpoint.evaluation.features import encoded_by  # deferred: loads torch
     from counterpoint.runs.selection import select  # deferred: likewise

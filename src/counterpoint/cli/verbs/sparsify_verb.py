@@ -25,7 +25,7 @@ SETTINGS = ("data", "out", "encoder", "init", "epochs", "batch_size", "temperatu
 
 
 class SparsifyFlags(JsonFlags):
-    """What is made sparse, and how much of it stays."""
+    """Settings of ``sparsify``: the features, and the size of their codes."""
 
     subject: str | None = option("run folder, or features in a file (.npy, .parquet, ...)", place="RUN|FILE")
     k: Names = option("active units of a sample; several with commas are trained at once", ("8",), flag="-k --k")
@@ -43,7 +43,7 @@ def run(flags: SparsifyFlags, settings: dict[str, Any]) -> None:
         raise UsageError(f"k must be whole numbers, such as -k 8 or -k 2,4,8, got {odd[0]}")
     how = {"labels": flags.labels, "supervised": flags.supervised, "codes": flags.codes}
     how |= {"overwrite": flags.overwrite, "quiet": flags.quiet, "k": [int(text) for text in flags.k]}
-    made = cp.sparsify(subject, dims=flags.dims, data=settings.pop("data", None), **how, **settings)
-    print_found(made, as_json=flags.as_json)
+    result = cp.sparsify(subject, dims=flags.dims, data=settings.pop("data", None), **how, **settings)
+    print_found(result, as_json=flags.as_json)
     if not flags.as_json:
-        print_folder(made.run.path)
+        print_folder(result.run.path)

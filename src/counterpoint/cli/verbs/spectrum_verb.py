@@ -20,7 +20,7 @@ PLACE, SUMMARY = 45, "curvature of a run's loss: eigenvalues of its Hessian"
 
 
 class SpectrumFlags(RunFlags, CurvatureSettings):
-    """Which spectrum is computed."""
+    """Settings of ``spectrum``: the run and the samples of its loss."""
 
     data: str | None = option("the run's own samples, if they have moved or were an array")
     labels: str | None = option("file with labels that go with them: .npy")
@@ -30,5 +30,5 @@ def run(flags: SpectrumFlags) -> None:
     """Compute the spectrum and print it."""
     open_run(Path(flags.run))  # before torch is loaded
     samples = {"data": array_or_name(flags.data), "labels": array_or_name(flags.labels)}
-    found = cp.hessian_spectrum(flags.run, **samples, quiet=flags.quiet, **given(flags, CurvatureSettings))
-    print_found(found, as_json=flags.as_json)
+    spectrum = cp.hessian_spectrum(flags.run, **samples, quiet=flags.quiet, **given(flags, CurvatureSettings))
+    print_found(spectrum, as_json=flags.as_json)

@@ -30,7 +30,7 @@ __doc__ = str(__doc__).format(methods=", ".join(METHODS))
 
 PLACE, SUMMARY = 10, "train an encoder by contrast"
 SETTINGS = tuple(TrainSettings.model_fields)
-# Settings of sections that are given often, and are shown in the help.
+# Settings of sections that are often given; the help shows them.
 OFTEN = (
     "source.labels", "source.image_size", "source.holdout", "views.preset", "projector.kind", "projector.features",
     "loss.name", "optim.name", "optim.learning_rate", "engine.device", "engine.precision", "engine.workers",
@@ -38,7 +38,7 @@ OFTEN = (
 
 
 class TrainFlags(LaunchSettings, JsonFlags):
-    """How training begins."""
+    """Settings of ``train`` beside those of training itself."""
 
     config: str | None = option("YAML file with any of the settings below; flags win over it")
     resume: bool = option("continue the run in --out if there is one", False)

@@ -19,7 +19,7 @@ PLACE, SUMMARY = 60, "re-hash a run and replay one saved step"
 
 
 def run(flags: RunFlags) -> int:
-    """Verify, and print what was found."""
+    """Verify the run, and print the result."""
     open_run(Path(flags.run), may_be_mixed=True)
     verification = cp.verify(flags.run, quiet=flags.quiet)
     print_found(verification, as_json=flags.as_json)

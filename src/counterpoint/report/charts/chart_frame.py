@@ -8,7 +8,7 @@ from counterpoint.report.markup import Attribute, Child, Markup, coordinate, ele
 from counterpoint.report.wording import MINUS, NO_BREAK, number, power_of_ten
 
 STEPS = (1.0, 2.0, 5.0, 10.0)
-NUM_DECADES = 6  # that an axis of logarithms labels, about
+NUM_DECADES = 6  # about how many decades an axis of logarithms labels
 CHARACTER_WIDTH = 6.4  # mean width of a character in the 12 px chart font
 LINE_HEIGHT = 15.0
 
@@ -32,7 +32,7 @@ def linear_axis(title: str, values: Iterable[float | None], *, num_ticks: int = 
 
     Args:
         title: what the axis measures.
-        values: the data; None and non-finite values are ignored, and none at all gives 0 to 1.
+        values: the data; None and non-finite values are ignored, and without a finite value the axis goes from 0 to 1.
         num_ticks: about how many ticks.
         is_whole: ticks are whole numbers, and the axis ends at the data.
 
@@ -83,7 +83,7 @@ def decade_axis(title: str, exponents: Iterable[float | None]) -> Axis:
 
 
 def value_range(values: Iterable[float | None]) -> tuple[float, float]:
-    """Find the smallest and largest finite value, moved apart when they are equal.
+    """Find the smallest and largest finite value, moved apart if they are equal.
 
     >>> value_range([2.0, None, 5.0]), value_range([]), value_range([0.0])
     ((2.0, 5.0), (0.0, 1.0), (-0.5, 0.5))
@@ -138,7 +138,7 @@ def evenly_chosen(length: int, at_most: int) -> Sequence[int]:
 
 @dataclass(frozen=True)
 class ChartText:
-    """What a chart says to those who cannot see it."""
+    """Title and description of a chart for readers who cannot see it."""
 
     title: str
     description: str
@@ -158,7 +158,7 @@ class Frame:
 
     @property
     def left(self) -> float:
-        """Room for the widest label of the vertical axis."""
+        """Left edge of the plot area, with room for the widest label of the vertical axis."""
         return 12.0 + CHARACTER_WIDTH * max((len(label) for _, label in self.y.ticks), default=1)
 
     @property
@@ -232,7 +232,7 @@ def spread_labels(wanted: Sequence[float], low: float, high: float) -> list[floa
     for place in order:
         positions[place] = max(positions[place], lowest)
         lowest = positions[place] + LINE_HEIGHT
-    # Upwards from the lower end: where there is no room for all, the upper end gives way.
+    # Upwards from the lower end: without room for all, labels pass the upper end.
     highest = high
     for place in reversed(order):
         positions[place] = min(positions[place], highest)

@@ -8,7 +8,7 @@ from counterpoint.report.charts.figures import Draw, Style, marker
 from counterpoint.report.markup import Markup, coordinate, element, join
 
 MAX_VERTICES = 400
-STEP = 19.0  # between intervals of one row
+STEP = 19.0  # pixels between the intervals of one row
 ROW_GAP = 9.0
 HEADING = 36.0
 NARROW = 480.0  # below this width, labels are written above their intervals
@@ -16,7 +16,7 @@ NARROW = 480.0  # below this width, labels are written above their intervals
 
 @dataclass(frozen=True)
 class Line:
-    """One line: values by position; a None breaks it."""
+    """One line of a chart: values by position; None interrupts the line."""
 
     label: str
     x: Sequence[float]
@@ -26,7 +26,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Reference:
-    """A level to read the lines against, labelled inside the plot: above its line, or below it."""
+    """A level with which lines are compared, labelled inside the plot, above its line or below it."""
 
     label: str
     value: float
@@ -35,7 +35,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Band:
-    """A range to read the lines against: lower and upper ends by position."""
+    """A range with which lines are compared: lower and upper ends by position."""
 
     x: Sequence[float]
     low: Sequence[float]
@@ -49,11 +49,11 @@ def line_drawing(
     references: Sequence[Reference] = (),
     band: Band | None = None,
 ) -> Draw:
-    """Lines with a marker and their label at the end, levels and a band, to be drawn at any width."""
+    """Make a function that draws lines with a marker and a label at the end, levels and a band, at any width."""
     drawn = [line for line in lines if any(value is not None for value in line.y)]
 
     def draw(width: float) -> Markup:
-        room = 16.0 + CHARACTER_WIDTH * max((len(line.label) for line in lines), default=0)  # of labels at the ends
+        room = 16.0 + CHARACTER_WIDTH * max((len(line.label) for line in lines), default=0)  # for labels at the ends
         frame = Frame(width, min(320, 160 + width / 3), *axes, right=room)
         # The order is that of painting: labels of levels lie over the lines, lines over the levels.
         content = [
@@ -79,7 +79,7 @@ def histogram_drawing(
     edges: Sequence[float],
     areas: Sequence[tuple[Sequence[float], str]],
 ) -> Draw:
-    """Histograms in the same bins, each with the class of its outline, to be drawn at any width."""
+    """Make a function that draws histograms in the same bins at any width; each has the class of its outline."""
 
     def draw(width: float) -> Markup:
         frame = Frame(width, height, *axes)
@@ -125,9 +125,9 @@ def _band(frame: Frame, band: Band) -> Markup:
 
 
 def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
-    # The last point of a line that is not a gap.
+    # The label stands at the last point that is not a gap.
     points = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None] for line in lines]
-    ends = [known[-1] for known in points]
+    ends = [vertices[-1] for vertices in points]
     wanted = [frame.py(y) for _, y in ends]
     heights = spread_labels(wanted, frame.top, frame.y_end - 8)
     marks = [marker(line.style, frame.px(x), frame.py(y)) for line, (x, y) in zip(lines, ends, strict=True)]
@@ -169,13 +169,13 @@ class IntervalGroup:
 def interval_drawing(
     axis: Axis, groups: Sequence[IntervalGroup], words: ChartText, *, zero: float | None = None
 ) -> Draw:
-    """Groups of rows above one shared horizontal axis, to be drawn at any width.
+    """Make a function that draws groups of rows above one shared horizontal axis at any width.
 
     Args:
-        axis: of all rows.
-        groups: under their headings.
-        words: for those who cannot see it.
-        zero: a value that all are compared with.
+        axis: the horizontal axis of all rows.
+        groups: the rows below their headings.
+        words: title and description for readers who cannot see the chart.
+        zero: a value with which all are compared; None draws no line.
     """
     labels = [row.label for group in groups for row in group.rows]
 
@@ -193,7 +193,7 @@ def interval_drawing(
             y += ROW_GAP
         line = None
         if zero is not None:
-            path = f"M{coordinate(_at(axis, span, zero))} {coordinate(HEADING - 14)}V{coordinate(y + 4)}"
+            path = f"M{coordinate(_x_position(axis, span, zero))} {coordinate(HEADING - 14)}V{coordinate(y + 4)}"
             line = element("path", d=path, class_="zero")
         return svg((width, y + 44), words, _ticks(axis, span, y + 4), line, content, class_="chart")
 
@@ -201,7 +201,7 @@ def interval_drawing(
 
 
 def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> Markup:
-    is_above = span[0] < 20  # left of 14 in a narrow chart, of at least 24 in a wide one
+    is_above = span[0] < 20  # the left edge is 14 in a narrow chart, at least 24 in a wide one
     first = y + (22.0 if is_above else 0.0)
     centre = y + 8 if is_above else first + STEP * (len(row.intervals) - 1) / 2 + 4
     label = text(span[0] if is_above else 0, centre, row.label, class_="label halo")
@@ -210,14 +210,14 @@ def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> M
 
 def _interval(item: tuple[float, float, float, Style], axis: Axis, span: tuple[float, float], y: float) -> Markup:
     low, value, high, style = item
-    x_low, x_value, x_high = (_at(axis, span, end) for end in (low, value, high))
+    x_low, x_value, x_high = (_x_position(axis, span, end) for end in (low, value, high))
     # First end stroke, back to its middle, across, second end stroke.
     path = f"M{coordinate(x_low)} {coordinate(y - 4)}v8m0 -4H{coordinate(x_high)}m0 -4v8"
     return join(element("path", d=path, class_=f"whisker {style.colour}"), marker(style, x_value, y, 4.5))
 
 
 def _ticks(axis: Axis, span: tuple[float, float], y: float) -> Markup:
-    places = [(_at(axis, span, value), label) for value, label in axis.ticks]
+    places = [(_x_position(axis, span, value), label) for value, label in axis.ticks]
     lines = [
         element("path", d=f"M{coordinate(x)} {coordinate(HEADING - 14)}V{coordinate(y)}", class_="grid")
         for x, _ in places
@@ -226,5 +226,5 @@ def _ticks(axis: Axis, span: tuple[float, float], y: float) -> Markup:
     return join(element("g", lines, labels, class_="axes"), text(span[1], y + 36, axis.title, class_="axis-title end"))
 
 
-def _at(axis: Axis, span: tuple[float, float], value: float) -> float:
+def _x_position(axis: Axis, span: tuple[float, float], value: float) -> float:
     return span[0] + axis.fraction(value) * (span[1] - span[0])

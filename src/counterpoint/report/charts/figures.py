@@ -45,7 +45,7 @@ class Style:
 
 
 def run_style(order: int) -> Style:
-    """Look of a run where a chart holds one series per run."""
+    """Look of a run in a chart with one series per run."""
     return Style(f"c{order + 1}", RUN_DASHES[order], RUN_MARKERS[order])
 
 
@@ -81,7 +81,7 @@ def run_tag(run: RunRecord) -> Markup:
 
 
 def run_title(run: RunRecord, num_runs: int) -> Markup:
-    """Name a run where a page about several runs needs it; nothing on a page about one."""
+    """Name a run on a page about several runs; return nothing on a page about one run."""
     return element("h3", run_tag(run), class_="run-title") if num_runs > 1 else join()
 
 
@@ -92,7 +92,7 @@ def badge(level: Level) -> Markup:
 
 
 def max_rows(num_runs: int) -> int:
-    """How many rows the number table of each run may have, so that many runs do not make a page of tables."""
+    """Largest number of rows in the table of each run, so that many runs do not make a page of tables."""
     return max(40, 120 // num_runs)
 
 
@@ -115,7 +115,7 @@ def figure(title: Child, note: Child, draw: Draw, width: float, table: Markup | 
         The figure element.
     """
     charts = [element("div", draw(width), class_="drawing wide"), element("div", draw(NARROW), class_="drawing narrow")]
-    # As narrow as on a phone already: one drawing serves both.
+    # A drawing that is as narrow as on a phone serves both screens.
     if width <= NARROW:
         charts = [element("div", draw(width), class_="drawing")]
     note_markup = element("span", note, class_="note") if note else None
@@ -157,42 +157,42 @@ def data_table(
 
 
 def choice(name: str, words: str, options: Sequence[tuple[str, str]], **attributes: Attribute) -> Markup:
-    """A labelled list to choose from: values with their words."""
-    listed = [element("option", told, value=value) for value, told in options]
-    return element("p", element("label", words, for_=name), element("select", listed, id=name, **attributes))
+    """Build a labelled list to choose from: values with their words."""
+    items = [element("option", label, value=value) for value, label in options]
+    return element("p", element("label", words, for_=name), element("select", items, id=name, **attributes))
 
 
 def readings(runs: Sequence[RunRecord], words: Callable[[RunRecord], Child]) -> Markup | None:
     """Set the plain reading of a section: a paragraph about one run, or a column for each of several.
 
-    Nothing is set when ``words`` has nothing to say about any run.
+    Nothing is set if ``words`` has nothing to say about any run.
     """
-    told = [words(run) for run in runs]
-    if not any(told):
+    texts = [words(run) for run in runs]
+    if not any(texts):
         return None
     if len(runs) == 1:
-        return element("p", told[0], class_="reading")
-    paragraphs = [element("p", reading or "Nothing to read yet.", class_="reading") for reading in told]
+        return element("p", texts[0], class_="reading")
+    paragraphs = [element("p", reading or "Nothing to read yet.", class_="reading") for reading in texts]
     tags = [run_tag(run) for run in runs]
     return columns([join(tag, paragraph) for tag, paragraph in zip(tags, paragraphs, strict=True)])
 
 
-def missing(run: RunRecord, what: str, verb: str) -> Markup:
-    """Say what a run does not have yet, why if that is known, and which command or call makes it."""
+def missing(run: RunRecord, sentence: str, verb: str) -> Markup:
+    """Say in a sentence what a run does not have yet, why if that is known, and which command or call makes it."""
     # The command line cannot name an array in memory, of which the folder holds no copy.
     needs_array = run.settings.get("data") == "array" and verb in ("evaluate", "diagnose")
     command = f"cp.{verb}(run, data=X)" if needs_array else f"counterpoint {verb} {run.path}"
     why = run.gaps.get(verb, "")
     why += "." if why and not why.endswith((".", "!", "?")) else ""
-    opening = " ".join(filter(None, (what, why, "Once that is solved, run " if why else "Run ")))
+    opening = " ".join(filter(None, (sentence, why, "Once that is solved, run " if why else "Run ")))
     return element(
         "p", prose(opening, run.path), element("code", command), " and write the report again.", class_="missing"
     )
 
 
-def absences(runs: Sequence[RunRecord], what: str, verb: str) -> list[Markup]:
-    """Say for each of some runs what it lacks and which command makes it."""
-    return [missing(run, f"{run.name} has no {what} yet.", verb) for run in runs]
+def absences(runs: Sequence[RunRecord], noun: str, verb: str) -> list[Markup]:
+    """Say of each run what it lacks and which command makes it."""
+    return [missing(run, f"{run.name} has no {noun} yet.", verb) for run in runs]
 
 
 def columns(items: Sequence[Child]) -> Markup:

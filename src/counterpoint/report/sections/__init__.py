@@ -18,11 +18,11 @@ class Section:
     Attributes:
         place: sections are shown in the order of their places.
         name: its anchor.
-        title: for the navigation.
-        question: what it answers; its heading.
+        title: its title in the navigation.
+        question: the question that it answers; its heading.
         fill: makes its content.
         answer: the answer of a run in a few words, empty without an answer; None for a section that does not fold.
-        opens: whether the section has something to say about a run that a reader should see at once; None never has.
+        opens: tells whether the section says something of a run that a reader should see at once; None: it never does.
         smaller: contents of fewer bytes, tried one after the other while the page is too large.
     """
 

@@ -14,8 +14,8 @@ from counterpoint.report.wording import count, listing, number, percent
 
 
 def _fill(runs: Sequence[RunRecord]) -> Markup:
-    known = [(run, run.diagnosis.classes) for run in runs if run.diagnosis and run.diagnosis.classes]
-    tables = [join(run_title(run, len(runs)), class_figures(record)) for run, record in known]
+    records = [(run, run.diagnosis.classes) for run in runs if run.diagnosis and run.diagnosis.classes]
+    tables = [join(run_title(run, len(runs)), class_figures(record)) for run, record in records]
     absent = [
         missing(run, f"{run.name} has no comparison of classes yet.", "diagnose")
         if run.diagnosis is None
@@ -36,7 +36,7 @@ MAX_NAMED = 6
 
 
 def class_words(record: ClassRecord) -> list[str]:
-    """What the record says, in sentences, the answer first.
+    """Put the record into sentences, the answer first.
 
     >>> class_words(ClassRecord(within_share=0.25, why_no_optimum="VICReg is not covered"))[1]
     'No optimum to compare with: VICReg is not covered.'
@@ -54,7 +54,7 @@ def class_words(record: ClassRecord) -> list[str]:
 
 
 def class_figures(record: ClassRecord) -> Markup:
-    """The classes as a table, beside the optimum where there is one, and what a reader must know of it."""
+    """Build the table of classes, beside the optimum if there is one, and notes on the optimum."""
     head, rows = class_rows(record)
     rest = f"and {count(len(rows) - MAX_ROWS, 'class', 'classes')} more" if len(rows) > MAX_ROWS else ""
     notes = [*filter(None, [rest]), *(record.optimum.notes if record.optimum else ())]
@@ -112,7 +112,7 @@ def _cells(record: ClassRecord, row: ClassRow) -> list[str]:
 
 
 def _mean_but(row: Sequence[float | None], place: int) -> float | None:
-    """Mean of a row without its entry of the diagonal."""
+    """Mean of a row without its diagonal entry; None if no other value is known."""
     others = [value for at, value in enumerate(row) if at != place and value is not None]
     return sum(others) / len(others) if others else None
 
@@ -120,8 +120,8 @@ def _mean_but(row: Sequence[float | None], place: int) -> float | None:
 def _largest(record: ClassRecord, measured: Sequence[float | None], optimum: Sequence[float | None]) -> str:
     """The largest difference of a row, with its sign and class."""
     pairs = zip(measured, optimum, record.rows, strict=False)
-    found = [(a - b, row.name) for a, b, row in pairs if a is not None and b is not None]
-    value, name = max(found, key=lambda each: abs(each[0]), default=(0.0, ""))
+    differences = [(a - b, row.name) for a, b, row in pairs if a is not None and b is not None]
+    value, name = max(differences, key=lambda pair: abs(pair[0]), default=(0.0, ""))
     return f"{'+' if value > 0 else ''}{number(value, 2)} with {name}" if name else "–"
 
 
@@ -134,9 +134,9 @@ def _answer(run: RunRecord) -> str:
     return ", ".join(filter(None, [within, far])) or count(len(record.rows), "class", "classes")
 
 
-def _has_lost_rare_ones(run: RunRecord) -> bool:
+def _has_rare_classes(run: RunRecord) -> bool:
     record = run.diagnosis.classes if run.diagnosis else None
     return record is not None and record.is_imbalanced and record.rare_cosine is not None
 
 
-SECTION = Section(55, "classes", "Classes", "Where do its classes lie?", _fill, _answer, _has_lost_rare_ones)
+SECTION = Section(55, "classes", "Classes", "Where do its classes lie?", _fill, _answer, _has_rare_classes)

@@ -31,24 +31,24 @@ def why(run: RunRecord, name: str) -> str:
 
 
 def _settings(runs: Sequence[RunRecord]) -> Markup:
-    """Show what differs between the runs, or, of one run, what was given; fold the rest."""
-    # In the order of the first run that has it.
+    """Show the settings that differ between the runs, or, for one run, those that were given; fold the rest."""
+    # The order is that of the first run that has the setting.
     names = list(dict.fromkeys(name for run in runs for name in run.settings))[:MAX_SETTINGS]
     if len(runs) == 1:
-        shown = [name for name in names if why(runs[0], name) in (ASKED, UNKNOWN)]
-        words = f"{count(len(names), 'setting')}, {len(shown)} of them given."
+        listed = [name for name in names if why(runs[0], name) in (ASKED, UNKNOWN)]
+        words = f"{count(len(names), 'setting')}, {len(listed)} of them given."
         if runs[0].asked is None:
             words = "config.yaml is missing: which settings were given is not known."
     else:
-        shown = [name for name in names if len({run.settings.get(name) for run in runs}) > 1]
-        words = f"{count(len(shown), 'setting')} {'differs' if len(shown) == 1 else 'differ'} between the runs."
-    rest = [name for name in names if name not in shown]
+        listed = [name for name in names if len({run.settings.get(name) for run in runs}) > 1]
+        words = f"{count(len(listed), 'setting')} {'differs' if len(listed) == 1 else 'differ'} between the runs."
+    folded = [name for name in names if name not in listed]
     head = ["setting", *(run_tag(run) if len(runs) > 1 else "value" for run in runs)]
     rows = {name: [element("code", name), *(_cell(run, name) for run in runs)] for name in names}
-    tables = [data_table("Settings", head, [rows[name] for name in some]) for some in (shown, rest)]
-    fold = element("details", element("summary", count(len(rest), "other setting")), tables[1], class_="more")
-    opened = element("div", tables[0], class_="settings") if shown else None
-    return join(element("p", words, class_="reading"), opened, fold if rest else None)
+    tables = [data_table("Settings", head, [rows[name] for name in group]) for group in (listed, folded)]
+    fold = element("details", element("summary", count(len(folded), "other setting")), tables[1], class_="more")
+    opened = element("div", tables[0], class_="settings") if listed else None
+    return join(element("p", words, class_="reading"), opened, fold if folded else None)
 
 
 def _cell(run: RunRecord, name: str) -> Markup:
@@ -59,17 +59,17 @@ def _cell(run: RunRecord, name: str) -> Markup:
 
 
 def _run_card(runs: Sequence[RunRecord]) -> Markup:
-    known = [(title, [fact(run) for run in runs]) for title, fact in FACTS if any(fact(run) for run in runs)]
+    entries = [(title, [fact(run) for run in runs]) for title, fact in FACTS if any(fact(run) for run in runs)]
     if len(runs) == 1:
-        facts = [element("div", element("dt", title), element("dd", values[0])) for title, values in known]
+        facts = [element("div", element("dt", title), element("dd", values[0])) for title, values in entries]
         return element("dl", facts, class_="run-card")
     head = ["", *(run_tag(run) for run in runs)]
-    rows = [[title, *(value or "–" for value in values)] for title, values in known]
+    rows = [[title, *(value or "–" for value in values)] for title, values in entries]
     return element("div", data_table("Run card", head, rows), class_="run-card-table")
 
 
 def _joined(*names: str) -> Callable[[RunRecord], str]:
-    """Make the reader of some fields of the run card; whole numbers get their commas, the seed stays as it is."""
+    """Make a function that reads fields of the run card; numbers get their commas, the seed stays as it is."""
 
     def read(run: RunRecord) -> str:
         values = [(name, getattr(run.card, name)) for name in names]
@@ -93,8 +93,8 @@ def _speed(run: RunRecord) -> str:
 
 
 def _versions(run: RunRecord) -> str:
-    known = {"counterpoint": run.card.version, "torch": run.card.torch}
-    return ", ".join(f"{name} {value}" for name, value in known.items() if value)
+    versions = {"counterpoint": run.card.version, "torch": run.card.torch}
+    return ", ".join(f"{name} {value}" for name, value in versions.items() if value)
 
 
 FACTS: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
@@ -134,9 +134,9 @@ def _skipped(runs: Sequence[RunRecord]) -> list[Markup]:
 
 
 def _answer(run: RunRecord) -> str:
-    told = (run.card.method, run.settings.get("encoder"), run.settings.get("optim.name"))
+    choices = (run.card.method, run.settings.get("encoder"), run.settings.get("optim.name"))
     seed = "" if run.card.seed is None else f"seed {run.card.seed}"
-    return ", ".join(filter(None, (*told, seed))) or "not known"
+    return ", ".join(filter(None, (*choices, seed))) or "not known"
 
 
 SECTION = Section(80, "configuration", "Configuration", "How was it made?", configuration_section, _answer)

@@ -16,19 +16,19 @@ from counterpoint.runs.curvature_record import HessianSpectrum
 ENDS = "Largest and least eigenvalue by step"
 ENDS_NOTE = "Same batch, views and random vectors at each step."
 UP, DOWN = Style("c1"), Style("c2", "7 3", "square")
-MAX_STATES = 40  # of the table
+MAX_STATES = 40  # most rows of the table
 
 
 def _fill(runs: Sequence[RunRecord]) -> Markup:
-    known = [(run, run.curvature) for run in runs if run.curvature is not None]
-    if not known:
+    spectra = [(run, run.curvature) for run in runs if run.curvature is not None]
+    if not spectra:
         return join()
-    shown = [join(run_title(run, len(runs)), _of_run(run, spectrum)) for run, spectrum in known]
-    return join(readings(runs, curvature_words), shown)
+    figures = [join(run_title(run, len(runs)), _spectrum_figure(run, spectrum)) for run, spectrum in spectra]
+    return join(readings(runs, curvature_words), figures)
 
 
-def _of_run(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
-    """Both ends of the spectrum along training as a chart; the table alone where there is one checkpoint."""
+def _spectrum_figure(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
+    """Draw both ends of the spectrum along training; with one checkpoint return the table alone."""
     states, table = spectrum.states, _state_table(run, spectrum)
     if len(states) < 2:
         return table
@@ -60,8 +60,8 @@ def curvature_words(run: RunRecord) -> str:
     spectrum = run.curvature
     if spectrum is None:
         return ""
-    found, tau = spectrum.last, spectrum.settings.get("threshold")
-    down, flat, up = found.masses.below, found.masses.within, found.masses.above
+    last, tau = spectrum.last, spectrum.settings.get("threshold")
+    down, flat, up = last.masses.below, last.masses.within, last.masses.above
     words = (
         f"Of {count(spectrum.num_parameters, 'direction')} in the space of weights, {_interval(down)} curve down by "
         f"more than {number(tau)}, {_interval(flat)} are flat within {number(tau)}, {_interval(up)} curve up by more "
@@ -76,12 +76,12 @@ def _interval(mass: Mass) -> str:
 
 
 def _saddle_words(spectrum: HessianSpectrum) -> str:
-    found = spectrum.last
-    if not found.has_negative_curvature:
+    last = spectrum.last
+    if not last.has_negative_curvature:
         return "No direction was found along which the loss curves down, which does not prove that there is none."
     return (
-        f"As the loss curves down along some direction (eigenvalue {number(found.smallest[0].value)} or less), this is "
-        f"no local minimum; at a strict saddle the gradient, of length {number(found.gradient_norm)}, would be 0."
+        f"As the loss curves down along some direction (eigenvalue {number(last.smallest[0].value)} or less), this is "
+        f"no local minimum; at a strict saddle the gradient, of length {number(last.gradient_norm)}, would be 0."
     )
 
 
@@ -89,9 +89,9 @@ def _check_words(spectrum: HessianSpectrum) -> str:
     failed = [check.name for state in spectrum.states for check in state.found.certificates if not check.holds]
     if failed:
         return f"Certificates failed ({printable(', '.join(sorted(set(failed))))}): do not trust these figures."
-    tried = [check for check in spectrum.last.certificates if check.defect is not None]
-    worst = max((check.defect or 0.0 for check in tried), default=0.0)
-    return f"The products were checked: {count(len(tried), 'certificate')}, off by {number(worst, 2)} at most."
+    checked = [check for check in spectrum.last.certificates if check.defect is not None]
+    worst = max((check.defect or 0.0 for check in checked), default=0.0)
+    return f"The products were checked: {count(len(checked), 'certificate')}, off by {number(worst, 2)} at most."
 
 
 def _state_table(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
@@ -100,10 +100,10 @@ def _state_table(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
     head = ["step", "loss", "gradient", f"below −{tau}", "within", "above", "least", "largest", "trace"]
     rows = []
     for state in chosen:
-        found, trace = state.found, state.found.trace.interval
-        masses = (_interval(mass) for mass in (found.masses.below, found.masses.within, found.masses.above))
-        ends = (f"{number(end.value)} ± {number(end.error, 1)}" for end in (found.smallest[0], found.largest[0]))
-        sizes = (number(found.value), number(found.gradient_norm))
+        estimate, trace = state.found, state.found.trace.interval
+        masses = (_interval(mass) for mass in (estimate.masses.below, estimate.masses.within, estimate.masses.above))
+        ends = (f"{number(end.value)} ± {number(end.error, 1)}" for end in (estimate.smallest[0], estimate.largest[0]))
+        sizes = (number(estimate.value), number(estimate.gradient_norm))
         rows.append([f"step {state.step:,}", *sizes, *masses, *ends, f"{number(trace.low)} to {number(trace.high)}"])
     return data_table(f"Spectrum of {run.name} by step", head, rows, [float(state.step) for state in chosen])
 

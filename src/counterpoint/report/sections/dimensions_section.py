@@ -16,9 +16,9 @@ from counterpoint.report.wording import NO_BREAK, count, number, percent
 
 PURE = 0.8
 ALMOST_ALWAYS = 0.9
-SELECTIVE = 0.1  # of the samples, up to which an active dimension is called so
-MOST_PICTURES = 4096  # of all dimensions of all runs; more make a page slow to open
-MOST_DIMS = 4096  # likewise
+SELECTIVE = 0.1  # share of the samples up to which an active dimension is called selective
+MOST_PICTURES = 4096  # most pictures of all dimensions and runs; more make a page slow to open
+MOST_DIMS = 4096  # most dimensions of all runs, for the same reason
 NUM_NAMES = 3
 SORTS = (("expected", "expected activation"), ("fires", "share active"), ("purity", "purity"), ("dim", "number"))
 KINDS = (
@@ -35,26 +35,26 @@ def dimensions_section(runs: Sequence[RunRecord], step: int) -> Markup:
     """List all dimensions of all runs.
 
     Args:
-        runs: of the page.
+        runs: the runs of the page.
         step: how often the page was shrunk.
     """
-    known = [run for run in runs if run.collection]
+    sampled = [run for run in runs if run.collection]
     absent = absences([run for run in runs if not run.collection], "table of dimensions", "diagnose")
-    if not known:
+    if not sampled:
         return join(absent)
     pictures = pictures_of(runs, step)
-    lists = [join(run_title(run, len(runs)), _list(run, pictures.get(run.order), len(known))) for run in known]
-    return join(readings(known, dimension_words), _how_to_read(known), _controls(known), columns(lists), absent)
+    lists = [join(run_title(run, len(runs)), _list(run, pictures.get(run.order), len(sampled))) for run in sampled]
+    return join(readings(sampled, dimension_words), _how_to_read(sampled), _controls(sampled), columns(lists), absent)
 
 
 def dimension_words(run: RunRecord) -> str:
     """Say how many dimensions are silent or represent one class, and how often the others are active."""
-    known, dims = run.samples, run.samples.dims
+    collection, dims = run.samples, run.samples.dims
     silent, active = (dims.fires_D == 0).sum(), dims.fires_D[dims.fires_D > 0]
     words = f"Of {count(len(dims), 'dimension')} {number(int(silent))} {'is' if silent == 1 else 'are'} silent"
-    if len(known.labels_N):
+    if len(collection.labels_N):
         own = dims.class_D[(dims.purity_D >= PURE) & (dims.class_D >= 0)]
-        covered = f"{len(set(own.tolist()))} of {count(len(known.class_names), 'class', 'classes')}"
+        covered = f"{len(set(own.tolist()))} of {count(len(collection.class_names), 'class', 'classes')}"
         verb = "represents" if len(own) == 1 else "represent"
         words += f", and {len(own)} {verb} one class (at least 80{NO_BREAK}% of it)"
         words += f": {covered} together" if len(own) else ""
@@ -79,11 +79,11 @@ def _answer(run: RunRecord) -> str:
     return f"{number(pure)} of {count(len(dims), 'dimension')} represent one class, {silent}"
 
 
-def kinds_of(known: Collection, dim: int) -> list[str]:
-    """Which of ``KINDS`` a dimension is of."""
-    fires, purity = known.dims.fires_D[dim], known.dims.purity_D[dim]
+def kinds_of(collection: Collection, dim: int) -> list[str]:
+    """List the ``KINDS`` of a dimension."""
+    fires, purity = collection.dims.fires_D[dim], collection.dims.purity_D[dim]
     holds = {
-        "named": known.dims.class_D[dim] >= 0,
+        "named": collection.dims.class_D[dim] >= 0,
         "pure": purity >= PURE,  # NaN is not
         "selective": 0 < fires <= SELECTIVE,
         "always": fires > ALMOST_ALWAYS,
@@ -94,9 +94,9 @@ def kinds_of(known: Collection, dim: int) -> list[str]:
 
 def _how_to_read(runs: Sequence[RunRecord]) -> Markup:
     is_part = any(len(run.samples) < run.samples.num_samples for run in runs)
-    shown = "the strongest of the samples on the map" if is_part else "the samples with the largest values"
+    samples = "the strongest of the samples on the map" if is_part else "the samples with the largest values"
     words = (
-        f"Each dimension of the embedding with {shown}, the strongest first. Share active, expected activation (mean "
+        f"Each dimension of the embedding with {samples}, the strongest first. Share active, expected activation (mean "
         "absolute value at unit length), and the commonest class with its share of the samples that it is active on "
         "are of all samples. No class is named where that share is not beyond chance."
     )
@@ -114,52 +114,52 @@ def _controls(runs: Sequence[RunRecord]) -> Markup:
     return element("div", chosen, element("output", id="dims-count"), class_="needs-script table-tools")
 
 
-def _list(run: RunRecord, shown: PicturePlaces | None, num_runs: int) -> Markup:
-    """The dimensions of one run by their expected activation, as many as a page can hold."""
-    known = run.samples
-    total, limit = len(known.dims), MOST_DIMS // num_runs
-    order = sorted(range(total), key=lambda dim: (-known.dims.expected_D[dim], dim))[:limit]
-    per_dim = max(1, min(known.dims.top_DT.shape[1], MOST_PICTURES // (len(order) * num_runs)))
-    items = [_item(known, dim, shown, per_dim) for dim in order]
-    told = f"Shown are the {number(limit)} with the largest expected activation." if total > limit else ""
-    look = f"light-table{'' if shown else ' in-words'}"
+def _list(run: RunRecord, pictures: PicturePlaces | None, num_runs: int) -> Markup:
+    """List the dimensions of one run by their expected activation, as many as a page can hold."""
+    samples = run.samples
+    total, limit = len(samples.dims), MOST_DIMS // num_runs
+    order = sorted(range(total), key=lambda dim: (-samples.dims.expected_D[dim], dim))[:limit]
+    per_dim = max(1, min(samples.dims.top_DT.shape[1], MOST_PICTURES // (len(order) * num_runs)))
+    items = [_item(samples, dim, pictures, per_dim) for dim in order]
+    note = f"Shown are the {number(limit)} with the largest expected activation." if total > limit else ""
+    look = f"light-table{'' if pictures else ' in-words'}"
     table = element("ol", items, class_=look, tabindex=0, aria_label=f"Dimensions of {run.name}")
-    return join(element("p", told, class_="note") if told else None, table)
+    return join(element("p", note, class_="note") if note else None, table)
 
 
-def _item(known: Collection, dim: int, shown: PicturePlaces | None, per_dim: int) -> Markup:
-    dims = known.dims
-    fires, expected, purity = (float(each[dim]) for each in (dims.fires_D, dims.expected_D, dims.purity_D))
+def _item(samples: Collection, dim: int, pictures: PicturePlaces | None, per_dim: int) -> Markup:
+    dims = samples.dims
+    fires, expected, purity = (float(figures[dim]) for figures in (dims.fires_D, dims.expected_D, dims.purity_D))
     its_class = int(dims.class_D[dim])
-    name = known.class_names[its_class] if its_class >= 0 else ""
-    told = join("· ", element("bdi", name), f" {percent(purity, 0)}") if name else None
-    head = element("p", element("b", number(dim)), " ", told, class_="head")
+    name = samples.class_names[its_class] if its_class >= 0 else ""
+    class_words = join("· ", element("bdi", name), f" {percent(purity, 0)}") if name else None
+    head = element("p", element("b", number(dim)), " ", class_words, class_="head")
     top = [
         (at, value)
         for at, value in zip(dims.top_DT[dim].tolist(), dims.values_DT[dim].tolist(), strict=True)
         if at >= 0
     ]
-    said = "silent" if fires == 0 else f"active on {percent(fires)}, expected {number(expected, 2)}"
+    facts = "silent" if fires == 0 else f"active on {percent(fires)}, expected {number(expected, 2)}"
     return element(
         "li",
         head,
-        _pictures(known, top[:per_dim], shown),
-        element("p", said, class_="facts"),
+        _pictures(samples, top[:per_dim], pictures),
+        element("p", facts, class_="facts"),
         data_dim=dim,
         data_fires=f"{fires:.6g}",
         data_expected=f"{expected:.6g}",
         data_purity=-1 if math.isnan(purity) else f"{purity:.6g}",
-        data_kind=" ".join(kinds_of(known, dim)) or None,
+        data_kind=" ".join(kinds_of(samples, dim)) or None,
         data_class=name or None,
     )
 
 
-def _pictures(known: Collection, top: Sequence[tuple[int, float]], shown: PicturePlaces | None) -> Markup | None:
+def _pictures(samples: Collection, top: Sequence[tuple[int, float]], pictures: PicturePlaces | None) -> Markup | None:
     if not top:
         return None
-    if shown is None:
-        return element("p", ", ".join(known.names[at] for at, _ in top[:NUM_NAMES]), class_="names")
-    drawn = [shown.shown(at, known.names[at], f"activation {number(value, 2)}") for at, value in top]
+    if pictures is None:
+        return element("p", ", ".join(samples.names[at] for at, _ in top[:NUM_NAMES]), class_="names")
+    drawn = [pictures.shown(at, samples.names[at], f"activation {number(value, 2)}") for at, value in top]
     return element("div", drawn, class_="strip")
 
 

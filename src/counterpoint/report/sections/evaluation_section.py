@@ -15,26 +15,26 @@ from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import best_baseline, difference_words, evaluated, metric_of, why_unpaired
 from counterpoint.report.wording import count, figure_of, interval, listing, number, sized
 
-MAX_ROWS = 300  # every protocol of the papers, for eight kinds of features
-MAX_TABLES = 6  # of figures with a part of the features
+MAX_ROWS = 300  # enough for every protocol of the papers with eight kinds of features
+MAX_TABLES = 6  # most tables of figures with a part of the features
 WIDTH = 820.0
 
 
 def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
     """Draw every accuracy with its interval, list them, and state the protocols in words."""
-    evaluated = [_without_conditions(run) for run in runs if run.evaluation and run.evaluation.rows]
+    evaluated_runs = [_without_conditions(run) for run in runs if run.evaluation and run.evaluation.rows]
     absent = absences([run for run in runs if not (run.evaluation and run.evaluation.rows)], "evaluation", "evaluate")
-    elsewhere = _elsewhere(runs)
-    if not evaluated:
+    elsewhere = _on_other_data(runs)
+    if not evaluated_runs:
         return join(absent, elsewhere)
-    drawn = _figure(evaluated, len(runs))
+    drawn = _figure(evaluated_runs, len(runs))
     beyond = join(_under_corruptions(runs), _with_fewer_features(runs))
     words = readings(runs, baseline_words)
-    return join(words, drawn, _protocols(evaluated), beyond, absent, elsewhere)
+    return join(words, drawn, _protocols(evaluated_runs), beyond, absent, elsewhere)
 
 
 def _without_conditions(run: RunRecord) -> RunRecord:
-    """A run without the figures that tables and charts of their own show: under corruptions, with few features."""
+    """Leave out the figures that have tables of their own: under corruptions, and with a part of the features."""
     assert run.evaluation is not None
     rows = tuple(row for row in run.evaluation.rows if not is_apart(row.protocol))
     return replace(run, evaluation=run.evaluation.model_copy(update={"rows": rows}))
@@ -44,10 +44,10 @@ def _under_corruptions(runs: Sequence[RunRecord]) -> Markup | None:
     tables = []
     for run in runs:
         for classifier, by_corruption in corruption_means(run.evaluation.rows if run.evaluation else ()).items():
-            features = list(dict.fromkeys(name for each in by_corruption.values() for name in each))
+            features = list(dict.fromkeys(name for means in by_corruption.values() for name in means))
             rows = [
-                [corruption, *(figure_of("share", each.get(name)) for name in features)]
-                for corruption, each in by_corruption.items()
+                [corruption, *(figure_of("share", means.get(name)) for name in features)]
+                for corruption, means in by_corruption.items()
             ]
             label = f"Accuracy of the {metric_of(classifier).short} under corruptions, mean over severities"
             tag = run_tag(run) if len(runs) > 1 else None
@@ -159,18 +159,18 @@ def _cell(row: EvaluationRow | None) -> Child:
     return join(element("strong", figure_of(unit, row.figure)), " ", element("span", details, class_="aside"))
 
 
-def _elsewhere(runs: Sequence[RunRecord]) -> Markup | None:
-    known = [(run, other) for run in runs for other in run.other_evaluations][:MAX_ROWS]
-    if not known:
+def _on_other_data(runs: Sequence[RunRecord]) -> Markup | None:
+    evaluations = [(run, other) for run in runs for other in run.other_evaluations][:MAX_ROWS]
+    if not evaluations:
         return None
-    protocols = list(dict.fromkeys(row.protocol for _, other in known for row in other.rows))
+    protocols = list(dict.fromkeys(row.protocol for _, other in evaluations for row in other.rows))
     rows = [
         [
             join(run_tag(run) if len(runs) > 1 else None, " ", element("bdi", other.split.source)),
             number(other.split.num_queries),
             *(_cell(other.row(REPRESENTATION, protocol)) for protocol in protocols),
         ]
-        for run, other in known
+        for run, other in evaluations
     ]
     head = ["data", "queries", *(metric_of(protocol).short for protocol in protocols)]
     note = element("p", "The representation on samples or labels that are not the run’s own.", class_="note")
@@ -209,9 +209,9 @@ def _metric_words(row: EvaluationRow) -> str:
     def if_known(part: re.Match[str]) -> str:
         return part[1] if _settings_in(part[1]) <= settings.keys() else ""
 
-    what = re.sub(r"\[(.*?)\]", if_known, metric.wording)
-    rest = [f"{key} {value}" for key, value in settings.items() if key not in _settings_in(what)]
-    details = "; ".join(part for part in (what.format_map(settings), ", ".join(rest)) if part)
+    wording = re.sub(r"\[(.*?)\]", if_known, metric.wording)
+    rest = [f"{key} {value}" for key, value in settings.items() if key not in _settings_in(wording)]
+    details = "; ".join(part for part in (wording.format_map(settings), ", ".join(rest)) if part)
     return f"{metric.title}: {details}." if details else ""
 
 
@@ -245,10 +245,10 @@ def _selection_table(label: str, rows: Sequence[EvaluationRow], unit: Unit) -> M
 
 
 def _answer(run: RunRecord) -> str:
-    known = [metric_of(row.protocol) for row in run.evaluation.rows] if run.evaluation else []
-    metrics = {metric.name: metric for metric in known if not metric.on_request}
-    found = [(metric, evaluated(run, metric.name)) for metric in metrics.values()]
-    return ", ".join(f"{metric.short} {figure_of(metric.unit, row.figure)}" for metric, row in found if row)
+    measured = [metric_of(row.protocol) for row in run.evaluation.rows] if run.evaluation else []
+    metrics = {metric.name: metric for metric in measured if not metric.on_request}
+    figures = [(metric, evaluated(run, metric.name)) for metric in metrics.values()]
+    return ", ".join(f"{metric.short} {figure_of(metric.unit, row.figure)}" for metric, row in figures if row)
 
 
 SECTION = Section(70, "evaluation", "Evaluation", "How accurate is it?", evaluation_section, _answer)

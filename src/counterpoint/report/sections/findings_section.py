@@ -19,16 +19,16 @@ def _fill(runs: Sequence[RunRecord]) -> Markup:
 
 
 def tally(run: RunRecord) -> str:
-    """How many checks found what."""
+    """Count the checks by the level of their findings."""
     if run.diagnosis is None:
         return ""
-    found = [finding.level for finding in run.diagnosis.findings]
+    levels = [finding.level for finding in run.diagnosis.findings]
     counts = [
-        count(found.count(level), level, PLURALS.get(level, level)) for level in reversed(LEVELS) if level in found
+        count(levels.count(level), level, PLURALS.get(level, level)) for level in reversed(LEVELS) if level in levels
     ]
-    if not found:
+    if not levels:
         return "No findings"
-    return f"{count(len(found), 'check')}: {listing(counts)}"
+    return f"{count(len(levels), 'check')}: {listing(counts)}"
 
 
 def _cards(run: RunRecord, num_runs: int) -> Markup:

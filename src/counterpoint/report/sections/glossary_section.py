@@ -39,14 +39,14 @@ TERMS = {
 
 def _fill(runs: Sequence[RunRecord]) -> Markup:
     thresholds = {run.diagnosis.settings.get("sparsity_threshold") for run in runs if run.diagnosis}
-    known = [number(threshold) for threshold in thresholds if threshold is not None]
+    limits = [number(threshold) for threshold in thresholds if threshold is not None]
     used = {metric_of(row.protocol).name for run in runs if run.evaluation for row in run.evaluation.rows}
     used |= {name for name in DIAGNOSTICS if any(run.measured(at, name) is not None for run in runs for at in PLACES)}
     metrics = [each for each in (*EVALUATION.values(), *DIAGNOSTICS.values()) if each.is_shown and each.name in used]
-    measures = [(each.title, f"{each.definition} ({each.source})") for each in metrics]
+    measures = [(metric.title, f"{metric.definition} ({metric.source})") for metric in metrics]
     entries = [element("div", element("dt", term), element("dd", words)) for term, words in (*TERMS.items(), *measures)]
-    if known:
-        words = f"In size below {listing(sorted(known))}, an entry counts as zero."
+    if limits:
+        words = f"In size below {listing(sorted(limits))}, an entry counts as zero."
         entries.append(element("div", element("dt", "sparsity threshold"), element("dd", words)))
     return element("dl", entries, class_="glossary")
 

@@ -16,7 +16,7 @@ from counterpoint.report.markup import Child, Markup, element, join, prose
 from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, RunRecord
 from counterpoint.report.wording import figure_of, interval, listing, percent, sized, sized_interval
 
-SHORT_NAMES = {UNTRAINED_ENCODER: "untrained encoder"}  # of every other baseline it is the raw input
+SHORT_NAMES = {UNTRAINED_ENCODER: "untrained encoder"}  # any other baseline is the raw input
 SAME_WITHIN = 0.01  # relative difference below which numbers without an interval count as equal
 NO_SHARE = "not a share of the queries, so it has no paired test"
 NOT_KEPT = "which queries were right is not known, so no paired test; evaluate again"
@@ -25,7 +25,7 @@ OTHER_QUERIES = "on other queries, so no paired test"
 
 @dataclass(frozen=True)
 class RunPair:
-    """The best run beside another; without a difference where they cannot be compared in pairs, and then why."""
+    """The best run beside another one: their difference, or why they cannot be compared in pairs."""
 
     other: RunRecord
     difference: Difference | None
@@ -40,11 +40,11 @@ class Headline:
     is_evaluated: bool
 
     def row(self, run: RunRecord) -> EvaluationRow | None:
-        """The figure of a run's evaluation."""
+        """The figure of a run's evaluation; None if it has none."""
         return evaluated(run, self.metric.name, self.metric.headline) if self.is_evaluated else None
 
     def value(self, run: RunRecord) -> float | None:
-        """The number of a run, if it was made."""
+        """The number of a run; None if it was not measured."""
         row = self.row(run)
         if row is not None or self.is_evaluated:
             return row.figure if row else None
@@ -53,7 +53,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Who is ahead, if anyone is, and how to say it; the words are empty when there is nothing to compare.
+    """The run that is ahead, if one is, and how to say it; the words are empty if there is nothing to compare.
 
     Ahead is a run that a test in pairs tells apart from every other run.
     """
@@ -63,7 +63,7 @@ class Outcome:
 
 
 def evaluated(run: RunRecord, protocol: str, features: str = REPRESENTATION) -> EvaluationRow | None:
-    """Find a figure of a run's evaluation."""
+    """Find a figure of a run's evaluation; None if it has none."""
     return run.evaluation.row(features, protocol) if run.evaluation else None
 
 
@@ -76,19 +76,19 @@ def best_baseline(run: RunRecord, metric: Metric) -> EvaluationRow | None:
 
 
 def chance_of(run: RunRecord) -> float | None:
-    """Share of the queries that naming the commonest class gets right; None where the classes are not known."""
+    """Share of the queries that naming the commonest class gets right; None if the classes are not known."""
     rows = [row for protocol in CLASSIFIERS if (row := evaluated(run, protocol)) and row.classes]
     return commonest(rows[0]) if rows else None
 
 
 def baselines(run: RunRecord, protocol: str) -> list[tuple[str, EvaluationRow]]:
-    """What training did not make, each with its figure by a protocol."""
+    """List the baselines, which need no training, each with its figure by a protocol."""
     rows = [(SHORT_NAMES.get(name, "raw input"), evaluated(run, protocol, name)) for name in reversed(BASELINES)]
     return [(name, row) for name, row in rows if row is not None and row.figure is not None]
 
 
 def metric_of(protocol: str) -> Metric:
-    """The metric of an evaluation by its name; of one that is not known here, what its name says."""
+    """Find the metric of an evaluation by its name; an unknown one is described by its name alone."""
     return metric_under(EVALUATION, protocol)
 
 
@@ -102,15 +102,15 @@ HEADLINES = tuple(
 
 
 def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
-    """Find who is ahead in one headline number, and say whether a test in pairs allows saying so."""
-    metric, known = headline.metric, [run for run in runs if headline.value(run) is not None]
-    if len(known) < 2:
+    """Find the run that is ahead in one headline number, and say whether a test in pairs supports that."""
+    metric, measured = headline.metric, [run for run in runs if headline.value(run) is not None]
+    if len(measured) < 2:
         return Outcome(None, "")
     # A run without a record of its data does not count as a run on other data.
-    if len({run.card.data_fingerprint for run in known} - {"", None}) > 1:
+    if len({run.card.data_fingerprint for run in measured} - {"", None}) > 1:
         return Outcome(None, "not compared: other data")
     is_higher = metric.is_higher_better is not False
-    best, *others = sorted(known, key=lambda run: headline.value(run) or 0.0, reverse=is_higher)
+    best, *others = sorted(measured, key=lambda run: headline.value(run) or 0.0, reverse=is_higher)
     # Equality comes before tests: two equal numbers have no leader.
     equal = [run for run in others if _are_equal(headline, best, run)]
     if equal:
@@ -118,15 +118,15 @@ def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
     # No interval, no lead: which number is larger is all that can be said.
     if not headline.is_evaluated:
         return Outcome(None, f"{best.name} {metric.leads}; no interval")
-    own = _pairs(headline, [best, *others])
-    ahead = best if all(pair.difference and pair.difference.is_told_apart for pair in own) else None
-    return Outcome(ahead, f"{best.name} {metric.leads}{_lead_words(metric, own)}")
+    pairs = _pairs(headline, [best, *others])
+    ahead = best if all(pair.difference and pair.difference.is_told_apart for pair in pairs) else None
+    return Outcome(ahead, f"{best.name} {metric.leads}{_lead_words(metric, pairs)}")
 
 
 def _lead_words(metric: Metric, pairs: Sequence[RunPair]) -> str:
     untested = [pair for pair in pairs if pair.difference is None]
     if len(pairs) == 1 and (difference := pairs[0].difference):
-        # As much as the better one is ahead, also where less is better.
+        # The lead of the better run is written as positive, also if less is better.
         lead = difference if difference.value > 0 else difference.reversed
         words = f" by {sized(metric.unit, lead.value)} ({difference_words(lead, metric.unit)})"
         return words if lead.is_told_apart else f"{words}: not told apart"
@@ -142,19 +142,19 @@ def _lead_words(metric: Metric, pairs: Sequence[RunPair]) -> str:
     return "".join(f", {part}" for part in parts if part)
 
 
-def _are_equal(headline: Headline, one: RunRecord, other: RunRecord) -> bool:
-    first, second = headline.value(one) or 0.0, headline.value(other) or 0.0
-    # Of figures with queries only the very same are equal; the rest is for the test to judge.
+def _are_equal(headline: Headline, run: RunRecord, other: RunRecord) -> bool:
+    first, second = headline.value(run) or 0.0, headline.value(other) or 0.0
+    # Figures with queries are equal only if they are the same; the test judges any difference.
     tolerance = 0.0 if headline.is_evaluated else SAME_WITHIN * max(abs(first), abs(second))
     return abs(first - second) <= tolerance
 
 
 def side_by_side(runs: Sequence[RunRecord]) -> Markup:
     """Set the headline numbers in rows and the runs in columns."""
-    # How single dimensions behave says something only where they are meant to be read.
+    # Metrics of single dimensions say something only if the dimensions are meant to be read.
     can_be_read = any(run.is_readable for run in runs)
-    shown = [each for each in HEADLINES if can_be_read or each.metric.headline != EMBEDDING]
-    rows = [_row(headline, runs) for headline in shown]
+    headlines = [headline for headline in HEADLINES if can_be_read or headline.metric.headline != EMBEDDING]
+    rows = [_row(headline, runs) for headline in headlines]
     head = ["", *(run_tag(run) for run in runs), "in words"]
     table = element("div", data_table("Headline numbers of the runs", head, rows), class_="headline")
     how = element("details", element("summary", "What the answer is based on"), _caveat(runs), class_="more")
@@ -175,9 +175,9 @@ def _cell(headline: Headline, run: RunRecord, ahead: RunRecord | None) -> Child:
     if ahead is run:
         words = element("strong", words, element("span", " ▲", aria_hidden="true", class_="lead-mark"))
     beside = baselines(run, headline.metric.name) if row else []
-    told = [interval(row.low, row.high, unit)] if row else []
-    told += [f"{name} {figure_of(unit, found.figure)}" for name, found in beside]
-    return join(words, [element("span", each, class_="of-what") for each in told if each])
+    details = [interval(row.low, row.high, unit)] if row else []
+    details += [f"{name} {figure_of(unit, baseline.figure)}" for name, baseline in beside]
+    return join(words, [element("span", text, class_="of-what") for text in details if text])
 
 
 def _comparability_notice(runs: Sequence[RunRecord]) -> Markup | None:
@@ -195,7 +195,7 @@ def _comparability_notice(runs: Sequence[RunRecord]) -> Markup | None:
 def _caveat(runs: Sequence[RunRecord]) -> Markup:
     seeds = sorted({str(run.card.seed) for run in runs if run.card.seed is not None})
     here = f" ({'seed' if len(seeds) == 1 else 'seeds'} {listing(seeds)} here)" if seeds else ""
-    described = [each.metric.title for each in HEADLINES if each.metric.is_higher_better is None]
+    described = [headline.metric.title for headline in HEADLINES if headline.metric.is_higher_better is None]
     names = listing([described[0], *(name.lower() for name in described[1:])])
     words = (
         "▲ marks a lead: a run that is told apart from every other one on the same queries (exact McNemar test, 5 %, "
@@ -207,18 +207,18 @@ def _caveat(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _pairs(headline: Headline, runs: Sequence[RunRecord]) -> list[RunPair]:
-    """The first of some runs beside each of the others; p is corrected (Holm) for the number of pairs of all."""
+    """Compare the first run with each of the others; p is corrected (Holm) for the pairs of all runs."""
     pairs = list(combinations([(run, row) for run in runs if (row := headline.row(run))], 2))
-    reasons = [_why_not(*one, *other) for one, other in pairs]
+    reasons = [_why_not(*first, *second) for first, second in pairs]
     differences = [
         None if why else row.minus(beside) for ((_, row), (_, beside)), why in zip(pairs, reasons, strict=True)
     ]
-    told = zip(pairs, corrected(differences), reasons, strict=True)
-    return [RunPair(other, difference, why) for ((run, _), (other, _)), difference, why in told if run is runs[0]]
+    compared = zip(pairs, corrected(differences), reasons, strict=True)
+    return [RunPair(other, difference, why) for ((run, _), (other, _)), difference, why in compared if run is runs[0]]
 
 
 def _why_not(run: RunRecord, row: EvaluationRow, other: RunRecord, other_row: EvaluationRow) -> str:
-    """Say why there is no paired test; empty where there is one."""
+    """Say why there is no paired test; empty if there is one."""
     if row.minus(other_row) is None:
         return why_unpaired(row, other_row)
     queries = {each.evaluation.split.query_fingerprint for each in (run, other) if each.evaluation}
@@ -226,7 +226,7 @@ def _why_not(run: RunRecord, row: EvaluationRow, other: RunRecord, other_row: Ev
 
 
 def why_unpaired(row: EvaluationRow, other: EvaluationRow) -> str:
-    """Why two figures of the same queries cannot be compared in pairs."""
+    """Say why two figures of the same queries cannot be compared in pairs."""
     return NO_SHARE if row.accuracy is None or other.accuracy is None else NOT_KEPT
 
 

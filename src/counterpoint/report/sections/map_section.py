@@ -21,10 +21,10 @@ from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, number, percent
 
-NUM_GROUPS = 12  # that a map tells apart
+NUM_GROUPS = 12  # most groups that a map tells apart
 OTHERS = 255
 NUM_COLOURS = 6
-SIDE = 1000  # of the drawing, in its own units
+SIDE = 1000  # side of the drawing, in its own units
 # Marks of a still map in the order of RUN_SIGNS, as strokes from where they begin, so that thousands take few bytes.
 SHAPES = (
     ("h0", 0, 0),
@@ -36,7 +36,7 @@ SHAPES = (
 )
 LOOKS = ("dots", "filled", "filled", "filled", "crossed", "crossed")  # classes of the style sheet
 LABEL_STEP, NAME_HALF = 34.0, 9.0  # height of a name and half the width of a character, in the same units
-# Where a name is tried, from the middle of its samples outwards.
+# Offsets at which a name is tried, from the middle of its samples outwards.
 NAME_STEPS_S2 = np.array(
     [
         (reach * math.cos(turn), reach * math.sin(turn))
@@ -61,12 +61,12 @@ HOW_TO_USE = (
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Positions of samples.
+    """One layout of a map.
 
     Attributes:
-        name: of the layout.
-        place: of the run.
-        points_N2: up to ``GRID``, upwards.
+        name: the name of the layout.
+        place: the place of the run whose vectors are laid out.
+        points_N2: positions of the samples from 0 to ``GRID``, rightwards and upwards.
     """
 
     name: str
@@ -76,12 +76,12 @@ class Drawn:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """What the marks of a map tell apart.
+    """The groups of samples that the marks of a map tell apart.
 
     Attributes:
-        names: of at most ``NUM_GROUPS`` groups, the largest first.
-        sizes: samples of each.
-        of_N: group of each sample; ``OTHERS`` for none of these.
+        names: the names of at most ``NUM_GROUPS`` groups, the largest first.
+        sizes: the number of samples of each group.
+        of_N: the group of each sample; ``OTHERS`` for a sample in none of them.
     """
 
     names: tuple[str, ...]
@@ -93,18 +93,18 @@ def map_section(runs: Sequence[RunRecord], step: int) -> Markup:
     """Draw the maps of all runs that have kept samples.
 
     Args:
-        runs: of the page.
+        runs: the runs of the page.
         step: how often the page was shrunk.
     """
-    known = [run for run in runs if run.collection]
+    mapped = [run for run in runs if run.collection]
     absent = absences([run for run in runs if not run.collection], "map", "diagnose")
-    if not known:
+    if not mapped:
         return join(absent)
     pictures = pictures_of(runs, step)
-    maps = [join(run_title(run, len(runs)), _map(run, layouts_of(run), pictures.get(run.order))) for run in known]
+    maps = [join(run_title(run, len(runs)), _map(run, layouts_of(run), pictures.get(run.order))) for run in mapped]
     how_to_use = element("p", HOW_TO_USE, class_="note needs-script")
     limits = element("p", LIMITS, class_="protocol")
-    return join(_search(), maps, how_to_use, limits, absent)
+    return join(_search_field(), maps, how_to_use, limits, absent)
 
 
 def _answer(run: RunRecord) -> str:
@@ -113,48 +113,48 @@ def _answer(run: RunRecord) -> str:
     return f"A map of {count(len(run.collection), 'sample')}, with a search"
 
 
-def _search() -> Markup:
-    """A field that only works, and only shows, with JavaScript."""
+def _search_field() -> Markup:
+    """Build the search field, which works and shows only with JavaScript."""
     field = element(
         "input", type="search", id="search", autocomplete="off", spellcheck="false", aria_describedby="found"
     )
     label = element("label", "Find samples and dimensions by file name, class or number", for_="search")
-    found = element("output", id="found", for_="search")
+    tally = element("output", id="found", for_="search")
     return element(
-        "div", element("div", label, field, found, class_="search"), element("ol", class_="hits"), class_="needs-script"
+        "div", element("div", label, field, tally, class_="search"), element("ol", class_="hits"), class_="needs-script"
     )
 
 
-def _map(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) -> Markup:
-    known, place = run.samples, run.order
+def _map(run: RunRecord, layouts: Sequence[Drawn], pictures: PicturePlaces | None) -> Markup:
+    collection, place = run.samples, run.order
     colours: list[tuple[str, str]] = [("none", "nothing")]
-    groups = {"class": class_groups(known), "dimension": dimension_groups(known)}
+    groups = {"class": class_groups(collection), "dimension": dimension_groups(collection)}
     legends = []
     for key, words in (("dimension", "strongest dimension"), ("class", "class")):
-        if found := groups[key]:
+        if key_groups := groups[key]:
             colours.insert(0, (key, words))
             # A map without a script is coloured by class where there are classes.
             only = "needs-script" if key == "dimension" and groups["class"] else None
-            legends.insert(0, element("div", legend(found, len(known)), data_legend=key, class_=only))
-    names = [(each.name, each.name) for each in layouts]
+            legends.insert(0, element("div", legend(key_groups, len(collection)), data_legend=key, class_=only))
+    names = [(layout.name, layout.name) for layout in layouts]
     controls = [choice(f"map-layout-{place}", "Layout", names, data_key="layout")]
     controls.append(choice(f"map-colour-{place}", "Colour by", colours, data_key="colour"))
     by = "Coloured by class." if groups["class"] else "Coloured by strongest dimension." if groups["dimension"] else ""
-    words = f"{_chosen_words(known)} {by}".strip()
+    words = f"{_chosen_words(collection)} {by}".strip()
     stills = [
         element(
             "figure",
-            element("figcaption", element("strong", each.name)),
-            still_map(each, groups["class"] or groups["dimension"], words),
+            element("figcaption", element("strong", layout.name)),
+            still_map(layout, groups["class"] or groups["dimension"], words),
         )
-        for each in layouts
-        if each.place == "embedding"
+        for layout in layouts
+        if layout.place == "embedding"
     ]
     return element(
         "div",
-        element("p", _chosen_words(known), class_="note"),
+        element("p", _chosen_words(collection), class_="note"),
         element("p", run.gaps["report"], class_="notice") if "report" in run.gaps else None,
-        map_data(run, layouts, shown),
+        map_data(run, layouts, pictures),
         element("div", controls, element("div", class_="map-live"), class_="needs-script map-tools"),
         element("div", legends, class_="legends"),
         element("div", stills, class_="stills"),
@@ -166,50 +166,50 @@ def _map(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) 
 def _trust_table(run: RunRecord, layouts: Sequence[Drawn]) -> Markup:
     rows: list[list[Child]] = []
     for layout in layouts:
-        is_tsne, made = layout.name.startswith("t-SNE"), run.layouts
+        is_tsne, record = layout.name.startswith("t-SNE"), run.layouts
         trust = None
-        if made:
-            pca = made.pca_trustworthiness.get(layout.place)
-            trust = made.tsne[layout.place].trustworthiness if is_tsne else pca
-        kept = "–" if is_tsne else percent(float(run.samples.variance[layout.place][:2].sum()))
-        rows.append([layout.name, kept, "not measured" if trust is None else f"{trust:.3f}"])
+        if record:
+            pca = record.pca_trustworthiness.get(layout.place)
+            trust = record.tsne[layout.place].trustworthiness if is_tsne else pca
+        variance = "–" if is_tsne else percent(float(run.samples.variance[layout.place][:2].sum()))
+        rows.append([layout.name, variance, "not measured" if trust is None else f"{trust:.3f}"])
     head = ["map", "variance kept by its two axes", "trustworthiness"]
     return data_table("How far the maps can be trusted", head, rows)
 
 
 def layouts_of(run: RunRecord) -> list[Drawn]:
-    """The layouts that are known of a run, the one that shows neighbours best first."""
-    known = run.samples
-    made = run.layouts.tsne if run.layouts else {}
+    """List the layouts of a run, those that show neighbours best first."""
+    tsne_layouts = run.layouts.tsne if run.layouts else {}
     tsne = [
-        Drawn(f"t-SNE of the {place}", place, np.array([made[place].x, made[place].y]).T)
+        Drawn(f"t-SNE of the {place}", place, np.array([tsne_layouts[place].x, tsne_layouts[place].y]).T)
         for place in PLACES
-        if place in made
+        if place in tsne_layouts
     ]
     return tsne + [
-        Drawn(f"principal components of the {place}", place, on_grid(known.scores[place][:, :2])) for place in PLACES
+        Drawn(f"principal components of the {place}", place, on_grid(run.samples.scores[place][:, :2]))
+        for place in PLACES
     ]
 
 
-def class_groups(known: Collection) -> Groups | None:
-    """The commonest classes; None without labels."""
-    return _groups(known.labels_N, known.class_names.__getitem__) if len(known.labels_N) else None
+def class_groups(collection: Collection) -> Groups | None:
+    """Group the samples by the commonest classes; None without labels."""
+    return _groups(collection.labels_N, collection.class_names.__getitem__) if len(collection.labels_N) else None
 
 
-def dimension_groups(known: Collection) -> Groups | None:
-    """The dimensions that are the strongest of most samples; None for an embedding with signs."""
-    if not len(known.dominant_N):
+def dimension_groups(collection: Collection) -> Groups | None:
+    """Group the samples by their strongest dimension; None for an embedding with signs."""
+    if not len(collection.dominant_N):
         return None
 
     def name(dim: int) -> str:
-        its_class = int(known.dims.class_D[dim])
-        return f"dimension {dim}" + (f" ({known.class_names[its_class]})" if its_class >= 0 else "")
+        its_class = int(collection.dims.class_D[dim])
+        return f"dimension {dim}" + (f" ({collection.class_names[its_class]})" if its_class >= 0 else "")
 
-    return _groups(known.dominant_N, name)
+    return _groups(collection.dominant_N, name)
 
 
 def _groups(numbers_N: NDArray[np.int64], name: Callable[[int], str]) -> Groups:
-    """The numbers that most samples have, from 0 on."""
+    """Group the samples by the commonest numbers from 0 on, the largest group first."""
     counted = Counter(numbers_N[numbers_N >= 0].tolist())
     # The commonest first, equal ones in their own order.
     chosen = sorted(counted, key=lambda key: (-counted[key], key))[:NUM_GROUPS]
@@ -220,7 +220,7 @@ def _groups(numbers_N: NDArray[np.int64], name: Callable[[int], str]) -> Groups:
 
 
 def legend(groups: Groups, num_samples: int) -> Markup:
-    """Name the groups with their marks; a script makes them answer."""
+    """List the groups with their marks; a script makes the list interactive."""
     items = [
         element("li", _sign(group), element("bdi", name), " ", element("span", number(size), class_="size"))
         for group, (name, size) in enumerate(zip(groups.names, groups.sizes, strict=True))
@@ -252,8 +252,8 @@ def still_map(layout: Drawn, groups: Groups | None, words: str) -> Markup:
     points_N2 = np.rint(20 + layout.points_N2 / GRID * (SIDE - 40)).astype(int)
     points_N2[:, 1] = SIDE - points_N2[:, 1]
     of_N = np.full(len(points_N2), OTHERS) if groups is None else groups.of_N
-    shown = [OTHERS, *range(len(groups.names) if groups else 0)]
-    dots = [_dots(points_N2[of_N == group], group) for group in shown if (of_N == group).any()]
+    group_numbers = [OTHERS, *range(len(groups.names) if groups else 0)]
+    dots = [_dots(points_N2[of_N == group], group) for group in group_numbers if (of_N == group).any()]
     names = _names(points_N2, groups) if groups else None
     described = [element("title", f"Map: {layout.name}"), element("desc", words)]
     return element("svg", described, dots, names, class_="chart still", role="img", viewBox=f"0 0 {SIDE} {SIDE}")
@@ -267,7 +267,7 @@ def _dots(points_M2: NDArray[np.int64], group: int) -> Markup:
 
 
 def _names(points_N2: NDArray[np.int64], groups: Groups) -> list[Markup]:
-    """Names of the groups, each at the free place that is nearest to the middle of its samples.
+    """Write the names of the groups, each at the free place that is nearest to the middle of its samples.
 
     No name covers a mark or another name; one without such a place is in the legend alone.
     """
@@ -297,38 +297,38 @@ def _is_free(box: Box, points_N2: NDArray[np.int64], others: Sequence[Box]) -> b
     return not ((x_N > left - margin) & (x_N < right + margin) & (y_N > top - margin) & (y_N < bottom + margin)).any()
 
 
-def map_data(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) -> Markup:
-    """Names, positions, groups and neighbours for the script, out of sight."""
-    known = run.samples
-    classes, dims = class_groups(known), dimension_groups(known)
+def map_data(run: RunRecord, layouts: Sequence[Drawn], pictures: PicturePlaces | None) -> Markup:
+    """Write names, positions, groups and neighbours for the script, hidden."""
+    collection = run.samples
+    classes, dims = class_groups(collection), dimension_groups(collection)
     return element(
         "div",
-        [element("i", data_layout=each.name, data_xy=_coded(each.points_N2, "<u2")) for each in layouts],
+        [element("i", data_layout=layout.name, data_xy=_coded(layout.points_N2, "<u2")) for layout in layouts],
         hidden=True,
         class_="map-data",
-        data_names="\n".join(known.names),
-        data_neighbours=_coded(known.neighbours_NM, "<i2"),
-        data_classes="\n".join(known.class_names) if classes else None,
-        data_labels=_coded(known.labels_N, "<i2") if classes else None,
+        data_names="\n".join(collection.names),
+        data_neighbours=_coded(collection.neighbours_NM, "<i2"),
+        data_classes="\n".join(collection.class_names) if classes else None,
+        data_labels=_coded(collection.labels_N, "<i2") if classes else None,
         data_class_groups=_coded(classes.of_N, "u1") if classes else None,
-        data_dominant=_coded(known.dominant_N, "<i2") if dims else None,
+        data_dominant=_coded(collection.dominant_N, "<i2") if dims else None,
         data_dimension_groups=_coded(dims.of_N, "u1") if dims else None,
-        data_sheet=shown.name if shown else None,
-        data_columns=shown.sheet.columns if shown else None,
-        data_pixelated=True if shown and shown.is_pixelated else None,
+        data_sheet=pictures.name if pictures else None,
+        data_columns=pictures.sheet.columns if pictures else None,
+        data_pixelated=True if pictures and pictures.is_pixelated else None,
     )
 
 
 def _coded(values: NDArray[np.integer], kind: str) -> str:
-    """Whole numbers as base64 of their bytes: a quarter of what digits take."""
+    """Encode whole numbers as base64 of their bytes, a quarter of what digits take."""
     return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode("ascii")
 
 
-def _chosen_words(known: Collection) -> str:
-    if len(known) == known.num_samples:
-        return f"All {count(len(known), 'sample')} of the run." if len(known) > 1 else "The one sample of the run."
-    within = ", within each class" if len(known.labels_N) else ""
-    return f"{number(len(known))} of {number(known.num_samples)} samples, evenly spaced{within}."
+def _chosen_words(samples: Collection) -> str:
+    if len(samples) == samples.num_samples:
+        return f"All {count(len(samples), 'sample')} of the run." if len(samples) > 1 else "The one sample of the run."
+    within = ", within each class" if len(samples.labels_N) else ""
+    return f"{number(len(samples))} of {number(samples.num_samples)} samples, evenly spaced{within}."
 
 
 FILLS = [partial(map_section, step=step) for step in range(len(SHARES))]

@@ -34,7 +34,7 @@ def _fill(runs: Sequence[RunRecord]) -> Markup:
 
 
 def separation(histogram: Histogram | None) -> float | None:
-    """The chance that a positive pair has a higher cosine than a negative one; None when there are no such pairs.
+    """The chance that a positive pair has a higher cosine than a negative one; None if there are no such pairs.
 
     A tie within a bin counts half: Mann and Whitney's statistic as a share of all pairs.
     """
@@ -112,7 +112,7 @@ def _swatch(colour: str, words: str) -> Markup:
 
 
 def held_out_words(record: HeldOutRecord) -> str:
-    """How much better views of training samples agree, and how many held-out samples were trained on.
+    """Say how much better views of training samples agree, and how many held-out samples equal one of them.
 
     >>> held_out_words(HeldOutRecord(gap=0.125, low=0.1, high=0.15, num_held_out=80, num_either=2))[:59]
     'Views of training samples agree by 0.125 more in cosine (95'
@@ -125,11 +125,10 @@ def held_out_words(record: HeldOutRecord) -> str:
             f"difference {number(record.low)} to {number(record.high)})."
         )
     if record.num_held_out:
-        found = record.num_either or 0
-        whole = count(record.num_held_out, "held-out sample")
-        words.append(
-            f"Of {whole} {number(found) if found else 'no one'} equal{'s' if found < 2 else ''} a training sample."
-        )
+        num_equal = record.num_either or 0
+        total = count(record.num_held_out, "held-out sample")
+        verb = "equals" if num_equal < 2 else "equal"
+        words.append(f"Of {total} {number(num_equal) if num_equal else 'no one'} {verb} a training sample.")
     return " ".join(words)
 
 

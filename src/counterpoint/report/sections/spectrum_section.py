@@ -33,7 +33,7 @@ TITLE = "Singular values, in descending order"
 HOW_TO_READ = "A flat line uses all its dimensions alike; a cliff means the rest are unused."
 BAND_WORDS = " The grey band is where isotropic features of the embedding's shape lie."
 MOST, FEW = 0.5, 0.1  # shares of the possible rank from which most, and below which few dimensions are used
-MAX_POINTS = 160  # of a line
+MAX_POINTS = 160  # most points of a line
 FLOOR_WORDS = "floor: rounding"
 SHORT_NAMES = {REPRESENTATION: "representation", EMBEDDING: "embedding", UNTRAINED: "untrained"}
 
@@ -41,10 +41,10 @@ SHORT_NAMES = {REPRESENTATION: "representation", EMBEDDING: "embedding", UNTRAIN
 def _fill(runs: Sequence[RunRecord]) -> Markup:
     drawn = [run for run in runs if run.spectra]
     absent = absences([run for run in runs if not run.spectra], "spectra", "diagnose")
-    # Powers of ten down to the floor of the arithmetic, where a spectrum reaches it; common to all runs.
+    # All runs share an axis of powers of ten, down to the floor of the arithmetic if a spectrum reaches it.
     spectra = [values for run in drawn for values in run.spectra.values() if values.size]
-    shown = [each for values in spectra for each in log_values(values, rounding(values))]
-    y_axis, words = decade_axis("singular value of the covariance", shown), readings(runs, _rank_words)
+    exponents = [exponent for values in spectra for exponent in log_values(values, rounding(values))]
+    y_axis, words = decade_axis("singular value of the covariance", exponents), readings(runs, _rank_words)
     figures = [_figure(run, y_axis, len(runs)) for run in drawn]
     if len(runs) == 1:
         return join(words, element("div", figures, _measurements(runs), class_="main-and-side even"), absent)
@@ -52,7 +52,7 @@ def _fill(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _rank_words(run: RunRecord) -> str:
-    parts = [_one_rank(run, place) for place in (REPRESENTATION, EMBEDDING)]
+    parts = [_place_rank_words(run, place) for place in (REPRESENTATION, EMBEDDING)]
     words = "; ".join(part for part in parts if part)
     if not words:
         return ""
@@ -69,7 +69,7 @@ def _answer(run: RunRecord) -> str:
     return f"It uses {used} of them: {number(rank)} of at most {number(most)}"
 
 
-def _one_rank(run: RunRecord, name: str) -> str:
+def _place_rank_words(run: RunRecord, name: str) -> str:
     rank, ceiling = run.measured(name, "effective_rank"), run.measured(name, "rank_ceiling")
     most = f" of at most {number(ceiling)}" if ceiling is not None else ""
     return "" if rank is None else f"the {name} spreads over {number(rank)}{most} dimensions"
@@ -85,7 +85,7 @@ def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
     spectra = run.spectra
     lines = [_line(run, place, values, num_runs) for place, values in spectra.items() if values.size]
     floors = [floor_reference(values, rounding(values)) for values in spectra.values()]
-    # Of several lines that reach a floor of their own one is named; they lie close to each other.
+    # Each line may have a floor of its own; the floors lie close to each other, so only the first is named.
     references = [floor for floor in floors if floor is not None][:1]
     band = None if run.band is None else spectrum_band(run.band, y_axis)
     words = ChartText(f"Spectra of {run.name}", _rank_words(run) or "Singular values in descending order.")
@@ -99,7 +99,7 @@ def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
 
 
 def rounding(values_D: NDArray[np.float64]) -> float:
-    """The level that a covariance in float64 resolves: D eps of its largest eigenvalue, 12 decades below and more.
+    """Least level that a covariance in float64 resolves: D eps of its largest eigenvalue, 12 decades below it or more.
 
     >>> round(math.log10(rounding(np.array([1.0] * 128))), 1)
     -13.5
@@ -108,7 +108,7 @@ def rounding(values_D: NDArray[np.float64]) -> float:
 
 
 def log_values(values_D: NDArray[np.float64], floor: float) -> list[float | None]:
-    """Logarithms of a descending spectrum, on the floor where they lie below it; None where all are 0."""
+    """Logarithms of a descending spectrum, at least that of the floor; a 0 is None if all are 0 or the floor is."""
     least = max(floor, 0.0)
     if not values_D.size or values_D[0] <= 0 or least <= 0:
         return [math.log10(value) if value > 0 else None for value in values_D]
@@ -116,16 +116,16 @@ def log_values(values_D: NDArray[np.float64], floor: float) -> list[float | None
 
 
 def floor_reference(values_D: NDArray[np.float64], floor: float) -> Reference | None:
-    """The floor, where a spectrum reaches it; None for one that stays above."""
+    """Make the reference line of the floor; None if the spectrum stays above it."""
     is_reached = values_D.size and values_D[0] > floor > 0 and values_D[-1] <= floor
     return Reference(FLOOR_WORDS, math.log10(floor)) if is_reached else None
 
 
 def spectrum_band(band_2K: NDArray[np.float64], axis: Axis) -> Band:
-    """The band of isotropic features at the places of the eigenvalues, from 1, within an axis of logarithms."""
+    """Build the band of isotropic features by the index of the eigenvalue, from 1, cut to an axis of logarithms."""
 
     def within(value: float) -> float:
-        """A logarithm, moved to the end of the axis where it lies beyond."""
+        """Take the logarithm, moved to the end of the axis if it lies beyond."""
         return min(max(math.log10(value), axis.low), axis.high) if value > 0 else axis.low
 
     low, high = ([within(float(value)) for value in ends] for ends in band_2K)
@@ -152,11 +152,11 @@ def _table(run: RunRecord, num_runs: int) -> Markup:
 
 
 def _measurements(runs: Sequence[RunRecord]) -> Markup | None:
-    """List the metrics: of one run the sets of vectors in columns, of several the runs."""
+    """List the metrics; the columns are the sets of vectors of one run, or else the runs."""
     metrics = [
-        each
-        for each in DIAGNOSTICS.values()
-        if each.is_shown and any(run.measured(place, each.name) is not None for run in runs for place in PLACES)
+        metric
+        for metric in DIAGNOSTICS.values()
+        if metric.is_shown and any(run.measured(place, metric.name) is not None for run in runs for place in PLACES)
     ]
     if not metrics:
         return None

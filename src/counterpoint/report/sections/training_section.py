@@ -63,7 +63,7 @@ def _way_words(last: EpochRecord) -> str:
 
 
 def _way(last: EpochRecord) -> float | None:
-    """Share of the way from chance to the floor, at most 1; None where one of them is not known."""
+    """Share of the way from chance to the floor, at most 1; None if one of them is not known."""
     if last.loss is None or last.chance is None or last.floor is None or last.chance <= last.floor:
         return None
     return min((last.chance - last.loss) / (last.chance - last.floor), 1.0)
@@ -84,8 +84,8 @@ def _trend_words(losses: Sequence[float]) -> str:
 def _shared_axis(runs: Sequence[RunRecord]) -> Axis | None:
     # Chance follows from the loss and the number of negatives: where it differs, losses do not compare.
     levels = [run.epochs[-1].chance for run in runs]
-    known = [level for level in levels if level is not None]
-    if len(known) < len(levels) or max(known) - min(known) > 0.01 * abs(max(known)):
+    chances = [level for level in levels if level is not None]
+    if len(chances) < len(levels) or max(chances) - min(chances) > 0.01 * abs(max(chances)):
         return None
     return _loss_axis([epoch for run in runs for epoch in run.epochs])
 

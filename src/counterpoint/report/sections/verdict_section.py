@@ -26,33 +26,33 @@ UNFINISHED = {
 }
 
 
-def _neighbour_rows(run: RunRecord, shown: PicturePlaces | None, num_queries: int) -> Markup | None:
-    """Show samples beside their neighbours: as pictures, or by name and class where there are none."""
-    known = run.collection
-    if known is None or len(known) < 2:
+def _neighbour_rows(run: RunRecord, pictures: PicturePlaces | None, num_queries: int) -> Markup | None:
+    """Show samples beside their neighbours: as pictures, or by name and class if there are none."""
+    samples = run.collection
+    if samples is None or len(samples) < 2:
         return None
-    items = [_row(known, query, shown) for query in _chosen_queries(known, num_queries)]
-    caption = element("figcaption", element("strong", "What lies nearest"), " ", _words(known, shown is not None))
-    look = "nearest" if shown else "nearest in-words"
+    items = [_row(samples, query, pictures) for query in _chosen_queries(samples, num_queries)]
+    caption = element("figcaption", element("strong", "What lies nearest"), " ", _words(samples, pictures is not None))
+    look = "nearest" if pictures else "nearest in-words"
     return element("figure", caption, element("ol", items, class_=look))
 
 
-def _chosen_queries(known: Collection, number: int) -> list[int]:
-    """Samples by a rule that looks at no result: evenly spaced in the order of their classes."""
-    order_N = np.argsort(known.labels_N, kind="stable") if len(known.labels_N) else np.arange(len(known))
+def _chosen_queries(samples: Collection, number: int) -> list[int]:
+    """Choose samples by a rule that looks at no result: evenly spaced in the order of their classes."""
+    order_N = np.argsort(samples.labels_N, kind="stable") if len(samples.labels_N) else np.arange(len(samples))
     inner = evenly_chosen(len(order_N), number + 2)[1:-1]
     return [int(order_N[at]) for at in inner or range(len(order_N))][:number]
 
 
-def _same_class_words(known: Collection) -> str:
-    """How many of the nearest have the class of their sample, beside chance, in a few words; empty without labels."""
-    labels_N = known.labels_N
+def _same_class_words(samples: Collection) -> str:
+    """Say how many of the nearest have the class of their sample, beside chance; empty without labels."""
+    labels_N = samples.labels_N
     if not (labels_N >= 0).any():
         return ""
-    is_known_NM = (known.neighbours_NM >= 0) & (labels_N[:, None] >= 0) & (labels_N[known.neighbours_NM] >= 0)
+    is_known_NM = (samples.neighbours_NM >= 0) & (labels_N[:, None] >= 0) & (labels_N[samples.neighbours_NM] >= 0)
     if not is_known_NM.any():
         return ""
-    is_same_NM = labels_N[known.neighbours_NM] == labels_N[:, None]
+    is_same_NM = labels_N[samples.neighbours_NM] == labels_N[:, None]
     counts = np.bincount(labels_N[labels_N >= 0])
     total = counts.sum()
     chance = float((counts * (counts - 1)).sum() / max(total * (total - 1), 1))
@@ -60,51 +60,52 @@ def _same_class_words(known: Collection) -> str:
     return f"{percent(share)} of the nearest have the same class (chance {percent(chance)})"
 
 
-def _words(known: Collection, has_pictures: bool) -> Markup:
-    number = count(known.neighbours_NM.shape[1], "nearest other", "nearest others")
-    words = _same_class_words(known)
+def _words(samples: Collection, has_pictures: bool) -> Markup:
+    number = count(samples.neighbours_NM.shape[1], "nearest other", "nearest others")
+    words = _same_class_words(samples)
     how = element("span", f"Each sample with its {number} in the embedding. ", class_="how")
     marks = "Dashed: of another class." if words and has_pictures else ""
     return element("span", f"{words}. " if words else None, how, marks, class_="of-what")
 
 
-def _row(known: Collection, query: int, shown: PicturePlaces | None) -> Markup:
-    near = [int(at) for at in known.neighbours_NM[query] if at != NOBODY]
-    if shown is None:
-        told = [_named(known, at) for at in near]
-        return element("li", element("strong", _named(known, query)), ": ", ", ".join(told))
-    own = element("span", shown.shown(query, known.names[query], _class_of(known, query) or "query"), class_="query")
+def _row(samples: Collection, query: int, places: PicturePlaces | None) -> Markup:
+    near = [int(at) for at in samples.neighbours_NM[query] if at != NOBODY]
+    if places is None:
+        names = [_name_and_class(samples, at) for at in near]
+        return element("li", element("strong", _name_and_class(samples, query)), ": ", ", ".join(names))
+    class_name = _class_of(samples, query)
+    own = element("span", places.shown(query, samples.names[query], class_name or "query"), class_="query")
     pictures = [
         element(
             "span",
-            shown.shown(at, known.names[at], _class_of(known, at) or "neighbour"),
-            class_="other" if _is_other(known, query, at) else None,
+            places.shown(at, samples.names[at], _class_of(samples, at) or "neighbour"),
+            class_="other" if _is_of_other_class(samples, query, at) else None,
         )
         for at in near
     ]
     return element("li", own, pictures)
 
 
-def _class_of(known: Collection, at: int) -> str:
-    is_labelled = len(known.labels_N) and known.labels_N[at] >= 0
-    return known.class_names[known.labels_N[at]] if is_labelled else ""
+def _class_of(samples: Collection, at: int) -> str:
+    is_labelled = len(samples.labels_N) and samples.labels_N[at] >= 0
+    return samples.class_names[samples.labels_N[at]] if is_labelled else ""
 
 
-def _is_other(known: Collection, query: int, at: int) -> bool:
-    labels_N = known.labels_N
+def _is_of_other_class(samples: Collection, query: int, at: int) -> bool:
+    labels_N = samples.labels_N
     return bool(len(labels_N) and labels_N[query] >= 0 and labels_N[at] >= 0 and labels_N[query] != labels_N[at])
 
 
-def _named(known: Collection, at: int) -> str:
-    its_class = _class_of(known, at)
-    return f"{known.names[at]} ({its_class})" if its_class else known.names[at]
+def _name_and_class(samples: Collection, at: int) -> str:
+    its_class = _class_of(samples, at)
+    return f"{samples.names[at]} ({its_class})" if its_class else samples.names[at]
 
 
 def _fill(runs: Sequence[RunRecord], step: int) -> Markup:
     pictures = pictures_of(runs, step)
     verdicts = columns([_verdict(run, len(runs)) for run in runs])
     figures = join(side_by_side(runs), columns([_worst(run) for run in runs])) if len(runs) > 1 else None
-    # So many in all that the first screen holds them.
+    # The rows of all runs together fit on the first screen.
     rows = [_neighbour_rows(run, pictures.get(run.order), max(1, NUM_QUERIES // len(runs))) for run in runs]
     near = columns([[run_title(run, len(runs)), row] for run, row in zip(runs, rows, strict=True) if row])
     return join(drawn_sheets(pictures, step), verdicts, figures, near if any(rows) else None)
@@ -122,25 +123,25 @@ def by_severity(findings: Sequence[Finding]) -> list[tuple[int, Finding]]:
 
 def _verdict(run: RunRecord, num_runs: int) -> Markup:
     tag = element("p", run_tag(run), class_="verdict-run") if num_runs > 1 else None
-    told = join(tag, _unfinished(run), _judgement(run))
+    content = join(tag, _unfinished(run), _judgement(run))
     if num_runs > 1:  # they have one table of figures
-        return element("div", told, class_="verdict")
+        return element("div", content, class_="verdict")
     unmeasured = missing(run, "Accuracies were not measured.", "evaluate")
-    return element("div", told, columns([standing(run) or unmeasured, _worst(run)]), class_="verdict")
+    return element("div", content, columns([standing(run) or unmeasured, _worst(run)]), class_="verdict")
 
 
 def _judgement(run: RunRecord) -> Markup:
     if run.diagnosis is None:
         return missing(run, "No diagnosis yet.", "diagnose")
     level = run.diagnosis.level
-    fault = None if level == "good" else badge(level)  # that no fault was found does not make features good
+    fault = None if level == "good" else badge(level)  # features without a fault are not yet good
     words = element("p", fault, " ", prose(run.diagnosis.verdict, run.path), class_="lede")
     limits = element("p", run.diagnosis.limits, class_="of-what") if run.diagnosis.limits else None
     return join(element("p", _plain_answer(run), class_="word"), words, limits)
 
 
 def _worst(run: RunRecord) -> Markup | None:
-    """The worst finding with its remedy; what is fine where there is none."""
+    """Show the worst finding with its remedy, or that the checks found no fault; None without findings."""
     if run.diagnosis is None:
         return None
     (place, finding), *_ = [*by_severity(run.diagnosis.findings), (0, None)]
@@ -161,7 +162,7 @@ def _worst(run: RunRecord) -> Markup | None:
 def _unfinished(run: RunRecord) -> Markup | None:
     if run.card.status == "finished":
         return None
-    # What was planned is known only where the settings are.
+    # The planned number of epochs is known only if the settings are.
     planned = run.settings.get("epochs", "")
     num_epochs = count(len(run.epochs), "epoch")
     done = f"{len(run.epochs)} of {planned} epochs" if planned.isdigit() else num_epochs
@@ -170,8 +171,8 @@ def _unfinished(run: RunRecord) -> Markup | None:
 
 
 def _plain_answer(run: RunRecord) -> str:
-    found = gains(run.evaluation.rows if run.evaluation else ())
-    judged = [gain for gain in found if gain.difference is not None]
+    all_gains = gains(run.evaluation.rows if run.evaluation else ())
+    judged = [gain for gain in all_gains if gain.difference is not None]
     if not judged:
         return "Not known"
     better = [gain for gain in judged if gain.is_better]
@@ -179,23 +180,23 @@ def _plain_answer(run: RunRecord) -> str:
     if better and is_faulty:
         return "Better, but with a serious fault"
     if better:
-        return "Yes" if len(better) == len(found) else f"By {better[0].classifier} only"
+        return "Yes" if len(better) == len(all_gains) else f"By {better[0].classifier} only"
     return "No" if any(gain.is_worse for gain in judged) else "Not clearly"
 
 
 def standing(run: RunRecord) -> Markup | None:
     """Set the learned features beside the baselines and chance; None without an accuracy."""
-    known = [protocol for protocol in CLASSIFIERS if evaluated(run, protocol)]
-    if not known:
+    protocols = [protocol for protocol in CLASSIFIERS if evaluated(run, protocol)]
+    if not protocols:
         return None
-    learned = {protocol: evaluated(run, protocol, LEARNED) for protocol in known}
-    found = {protocol: dict(baselines(run, protocol)) for protocol in known}
-    names = dict.fromkeys(name for each in found.values() for name in each)
-    rows: list[list[Child]] = [[element("strong", "learned"), *(_cell(learned[each], "bar own") for each in known)]]
-    rows += [[name, *(_cell(found[each].get(name), "bar") for each in known)] for name in names]
+    learned = [_cell(evaluated(run, protocol, LEARNED), "bar own") for protocol in protocols]
+    references = [dict(baselines(run, protocol)) for protocol in protocols]
+    names = dict.fromkeys(name for figures in references for name in figures)
+    rows: list[list[Child]] = [[element("strong", "learned"), *learned]]
+    rows += [[name, *(_cell(figures.get(name), "bar") for figures in references)] for name in names]
     if (chance := chance_of(run)) is not None:
-        rows.append(["chance", *([_share_bar(chance, "bar")] * len(known))])
-    head = ["accuracy", *(metric_of(each).short for each in known)]
+        rows.append(["chance", *([_share_bar(chance, "bar")] * len(protocols))])
+    head = ["accuracy", *(metric_of(protocol).short for protocol in protocols)]
     return element("div", data_table("Accuracy beside references that need no training", head, rows), class_="standing")
 
 
