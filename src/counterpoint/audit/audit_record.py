@@ -33,7 +33,7 @@ class DuplicateGroup(Record):
         labels: label of each sample; empty if there are no labels.
         similarity: correlation of their detail; 1 for exact copies.
         is_equal: true if their pixels, upright, or their numbers are equal.
-        turn: how one of two has to be turned to show the other.
+        turn: turn that makes one of two show the other.
     """
 
     names: Annotated[tuple[Text, ...], Listed] = ()
@@ -125,7 +125,7 @@ class Passport(Record):
         classes: number of samples by class.
         num_unlabelled: samples without a label, if others have one.
         widths: least, lower quartile, median, upper quartile and largest width in pixels.
-        heights: the same of heights.
+        heights: the same figures of the heights.
         shape: shape of a sample of an array.
         grey_share: share of pictures without colour; None of vectors.
         num_unique: samples that are left when every group of copies is one.

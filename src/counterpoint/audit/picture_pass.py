@@ -42,7 +42,7 @@ class PictureHeader:
 
     Attributes:
         reason: error that prevents reading it; empty if it can be read.
-        format: of its content; empty for a picture in memory.
+        format: format of its content; of a picture in memory, ``MEMORY``.
         mode: colour mode.
         width: width in pixels, upright.
         height: height in pixels, upright.

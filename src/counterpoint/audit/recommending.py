@@ -164,10 +164,10 @@ def recommend(  # noqa: PLR0913 (its signature is published)
         want: ``features``, or ``readable`` dimensions, which have a meaning each.
         use_labels: labels may be used in training.
         drop_near_copies: leave out one of each pair of near copies, too; some may be different things.
-        minutes: how long training may take here.
+        minutes: time that training may take here.
         known: an audit of the same data, or its JSON file; made again if it is not given.
         quiet: show no progress.
-        source: how the data are read, as settings of ``source`` that ``audit`` takes, such as ``label_column``.
+        source: the reading of the data, as settings of ``source`` that ``audit`` takes, such as ``label_column``.
 
     Raises:
         UsageError: nothing can be trained on, or an argument is out of range.
