@@ -310,8 +310,8 @@ def _recommend_epochs(draft: Draft, timing: Timing, minutes: float) -> Recommend
     seconds, low, high = (
         timing.setup_seconds + steps * each for each in (timing.step_seconds, timing.low, timing.high)
     )
-    told = f"{seconds / 60:.1f} minutes [{low / 60:.1f}, {high / 60:.1f}]"
-    reason = f"{steps:,} updates in {told} here, of {minutes:g} given"
+    duration = f"{seconds / 60:.1f} minutes [{low / 60:.1f}, {high / 60:.1f}]"
+    reason = f"{steps:,} updates in {duration} here, of {minutes:g} given"
     if is_short:
         reason = f"{reason}: fewer than {fewest} epochs would leave features hardly trained"
     elif epochs < within:

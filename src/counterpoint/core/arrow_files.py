@@ -130,14 +130,14 @@ class TableFile:
         self._errors = (OSError, ValueError, KeyError, MemoryError, arrow.ArrowException)
         try:
             chunks_of = _parquet_chunks if shards or path.suffix == PARQUET_SUFFIX else _ipc_chunks
-            self._chunks = _joined([chunks_of(arrow, each) for each in shards or (path,)])
+            self._chunks = _joined([chunks_of(arrow, shard) for shard in shards or (path,)])
             num_rows, num_bytes = sum(self._chunks.lengths), self._chunks.num_bytes
             # Each row gets a name, before any of them is read.
             if min(self._chunks.lengths, default=0) < 0 or num_rows > num_bytes:
                 raise ValueError(f"it claims {num_rows:,} rows in {num_bytes:,} bytes")
             columns, metadata = self._chunks.schema, self._chunks.schema.metadata or {}
             self.kinds: dict[str, ColumnKind] = {field.name: _kind(arrow.types, field.type) for field in columns}
-            self.class_names = {name: each for name, each in _class_names(metadata).items() if name in self.kinds}
+            self.class_names = {name: names for name, names in _class_names(metadata).items() if name in self.kinds}
         except self._errors as error:
             raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
         self.num_chunks, self.chunk_bytes = len(self._chunks.lengths), self._chunks.unpacked_bytes

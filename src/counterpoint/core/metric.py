@@ -183,10 +183,10 @@ def described_metrics(package: str) -> Mapping[str, Metric]:
     'wang2020'
     """
     metrics = (
-        _from_code(call, each.tree)
-        for each in held(package, "METRICS")
-        if isinstance(each.value, ast.Tuple)
-        for call in each.value.elts
+        _from_code(call, catalogue.tree)
+        for catalogue in held(package, "METRICS")
+        if isinstance(catalogue.value, ast.Tuple)
+        for call in catalogue.value.elts
     )
     return {metric.name: metric for metric in metrics}
 

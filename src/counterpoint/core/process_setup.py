@@ -61,8 +61,8 @@ def thread_waiting() -> str:
     variables = [f"{name}={os.environ[name]}" for name in WAITING if name in os.environ]
     if not _AtWork.is_late:
         return ", ".join(variables)
-    how = "briefly, while work is done" if _openmp_libraries() else "as torch has it"
-    return f"{how} (torch was loaded before counterpoint)"
+    manner = "briefly, while work is done" if _openmp_libraries() else "as torch has it"
+    return f"{manner} (torch was loaded before counterpoint)"
 
 
 def thread_remark(number: int) -> str | None:

@@ -297,9 +297,9 @@ def _first_sentence(model: type[BaseModel], error: ValidationError) -> str:
     value = next(inputs, first["input"])
     extra = field.json_schema_extra
     hint = f"; {extra['hint']}" if isinstance(extra, dict) and "hint" in extra else ""
-    said = gone(f"{'.'.join(path)} {value}")
+    removal = gone(f"{'.'.join(path)} {value}")
     words = expectation(field).replace("'knn'", repr(value) if isinstance(value, str) and "," not in value else "'knn'")
-    return said or f"{'.'.join(path)} must be {words}, got {value!r}{hint}"
+    return removal or f"{'.'.join(path)} must be {words}, got {value!r}{hint}"
 
 
 def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:
