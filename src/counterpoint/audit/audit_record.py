@@ -1,4 +1,4 @@
-"""What an audit found, as records: written to JSON, printed, and read again by ``recommend``. Loads without torch."""
+"""Records of an audit: written to JSON, printed, and read again by ``recommend``. They load without torch."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ WIDTH, INDENT = 100, " " * 11
 NUM_NAMED = 5  # files that one line of the text names
 MOST_NAMED = 1000  # files that the record of one observation names
 FORMAT = 1
-AGAINST = "against"  # the part that data to compare with are
+AGAINST = "against"  # name of the part that holds data to compare with
 # Names of parts that are kept for tests, in lower case.
 TEST_PARTS = frozenset({"test", "testing", "val", "valid", "validation", "dev", "eval", AGAINST})
 
@@ -28,12 +28,12 @@ class DuplicateGroup(Record):
     """Samples that are copies of each other: any number with equal content, or two that nearly show the same.
 
     Attributes:
-        names: of the samples, at most ``MOST_NAMED``.
-        splits: of each; empty where there are none.
-        labels: of each; empty where there are none.
+        names: names of the samples, at most ``MOST_NAMED``.
+        splits: part of each sample; empty if there are no parts.
+        labels: label of each sample; empty if there are no labels.
         similarity: correlation of their detail; 1 for exact copies.
-        is_equal: whether their pixels, upright, or their numbers are equal.
-        turn: how one of two has to be turned to show the other.
+        is_equal: true if their pixels, upright, or their numbers are equal.
+        turn: turn that makes one of two show the other.
     """
 
     names: Annotated[tuple[Text, ...], Listed] = ()
@@ -48,9 +48,9 @@ class Observation(JudgedFact):
     """One finding about the data.
 
     Attributes:
-        code: which check found it.
-        count: of the samples or files concerned; it decides where no figure is measured.
-        names: these, at most ``MOST_NAMED``.
+        code: name of the check that made it.
+        count: number of samples or files concerned; it decides if no figure is measured.
+        names: their names, at most ``MOST_NAMED``.
         beside: text beside each name; may be empty.
         groups: copies, the largest groups first.
     """
@@ -81,20 +81,20 @@ class Observation(JudgedFact):
             "why": self.text,
             "try": self.remedy,
         }
-        told = [f"{name}: {words}" for name, words in lines.items() if words]
-        return [*groups, *([f"and {more} more groups"] if more > 0 else []), *told]
+        remarks = [f"{name}: {words}" for name, words in lines.items() if words]
+        return [*groups, *([f"and {more} more groups"] if more > 0 else []), *remarks]
 
 
 class Cue(Record):
-    """How well a cue without content predicts the classes.
+    """Accuracy with which a cue without content predicts the classes.
 
     Attributes:
-        name: of the cue.
-        accuracy: of held-out samples, cross-validated.
+        name: name of the cue.
+        accuracy: accuracy on held-out samples, cross-validated.
         low: lower end of its 95 % interval.
         high: upper end.
         majority: share of the largest class among the same samples.
-        num_samples: how many were looked at.
+        num_samples: number of samples that were looked at.
     """
 
     name: str = ""
@@ -117,16 +117,16 @@ class Passport(Record):
     Attributes:
         num_found: samples or picture files that were found.
         num_good: those that can be read.
-        num_bytes: of the files; None for arrays in memory.
+        num_bytes: size of the files; None for arrays in memory.
         formats: number of files by format.
         modes: number of pictures by colour mode.
-        splits: number of samples by part, where there are several.
+        splits: number of samples by part, if there are several.
         bad: number of files that cannot be read, by part.
         classes: number of samples by class.
-        num_unlabelled: samples without a label, where others have one.
+        num_unlabelled: samples without a label, if others have one.
         widths: least, lower quartile, median, upper quartile and largest width in pixels.
-        heights: the same of heights.
-        shape: of a sample of an array.
+        heights: the same figures of the heights.
+        shape: shape of a sample of an array.
         grey_share: share of pictures without colour; None of vectors.
         num_unique: samples that are left when every group of copies is one.
     """
@@ -151,14 +151,14 @@ class Audit(Record):
     """The result of an audit of data.
 
     Attributes:
-        format: of this record's file.
-        name: how the user named the data.
-        against: what they were compared with; empty for nothing.
+        format: version of the format of this record's file.
+        name: the user's name of the data.
+        against: name of the data that they were compared with; empty for nothing.
         kind: images or vectors.
-        passport: what is there.
-        observations: what was found, worst first.
-        cues: what predicts the classes, or identifies the pictures, without their content.
-        seconds: how long it took.
+        passport: counts of the content.
+        observations: findings about the data, worst first.
+        cues: cues that predict the classes, or identify the pictures, without their content.
+        seconds: time that the audit took.
         pictures: thumbnails of samples that observations name, as addresses for a page; not written to the file.
     """
 
@@ -175,29 +175,29 @@ class Audit(Record):
     @property
     def level(self) -> Level:
         """The worst level of all findings."""
-        return LEVELS[max((LEVELS.index(each.level) for each in self.observations), default=0)]
+        return LEVELS[max((LEVELS.index(observation.level) for observation in self.observations), default=0)]
 
     def found(self, code: str) -> Observation | None:
         """The observation of a check, if it made one."""
-        return next((each for each in self.observations if each.code == code), None)
+        return next((observation for observation in self.observations if observation.code == code), None)
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The number of observations of each level, in one sentence."""
         counts = [(level, sum(each.level == level for each in self.observations)) for level in reversed(LEVELS)]
-        told = [f"{count} {level}" for level, count in counts if count and level != "good"]
-        return f"{self.name}: {', '.join(told) if told else 'nothing to remark'}"
+        levels = [f"{count} {level}" for level, count in counts if count and level != "good"]
+        return f"{self.name}: {', '.join(levels) if levels else 'nothing to remark'}"
 
     def left_out(self, *, near_copies: bool = False) -> tuple[str, ...]:
         """Samples that training should leave out: all but one of those with equal content.
 
-        Of copies across parts all go that are not kept for tests, so that the test part stays whole.
+        Of copies across parts, all that are not kept for tests are left out, so that the test part stays complete.
 
         Args:
             near_copies: also one of each pair of near copies, unless the other is left out already.
         """
         gone: dict[str, None] = {}
-        for group in (group for each in self.observations for group in each.groups):
+        for group in (group for observation in self.observations for group in observation.groups):
             is_needless = not near_copies or any(name in gone for name in group.names)
             if not group.is_equal and is_needless:
                 continue
@@ -214,11 +214,11 @@ class Audit(Record):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as the file has them."""
+        """The record as plain values, as its file has them."""
         return self.model_dump(mode="json")
 
     def save(self, path: str | Path) -> Path:
-        """Write it as JSON, which ``recommend`` reads."""
+        """Write the record as JSON, which ``recommend`` reads."""
         write_json(Path(path), self.to_dict())
         return Path(path)
 
@@ -236,23 +236,23 @@ class Audit(Record):
     @property
     def facts(self) -> list[str]:
         """The content of the data, in lines."""
-        known = self.passport
-        what = "pictures" if self.kind == "images" else "vectors"
+        data = self.passport
+        noun = "pictures" if self.kind == "images" else "vectors"
         lines = [
-            f"{amount(int(known.num_good or 0), what)} that can be read, of {known.num_found:,}"
-            + (f"; {(known.num_bytes or 0) / 1e6:,.1f} MB" if known.num_bytes else "")
+            f"{amount(int(data.num_good or 0), noun)} that can be read, of {data.num_found:,}"
+            + (f"; {(data.num_bytes or 0) / 1e6:,.1f} MB" if data.num_bytes else "")
         ]
-        lines += [f"shape of a sample: {' x '.join(map(str, known.shape))}"] if known.shape else []
-        for title, counts in (("formats", known.formats), ("colour modes", known.modes), ("parts", known.splits)):
+        lines += [f"shape of a sample: {' x '.join(map(str, data.shape))}"] if data.shape else []
+        for title, counts in (("formats", data.formats), ("colour modes", data.modes), ("parts", data.splits)):
             lines += [f"{title}: {counted(counts)}"] if counts else []
-        if len(known.widths) == 5 and len(known.heights) == 5:
-            wide, high = known.widths, known.heights
+        if len(data.widths) == 5 and len(data.heights) == 5:
+            wide, high = data.widths, data.heights
             lines.append(
                 f"width x height: median {wide[2]:g} x {high[2]:g}; widths {wide[0]:g} to {wide[4]:g}, heights "
                 f"{high[0]:g} to {high[4]:g}"
             )
-        if known.classes:
-            lines.append(f"{len(known.classes)} classes: {counted(known.classes)}")
+        if data.classes:
+            lines.append(f"{len(data.classes)} classes: {counted(data.classes)}")
         for cue in self.cues:
             lines.append(
                 f"{cue.name}: {cue.accuracy:.1%} [{cue.low:.1%}, {cue.high:.1%}] right, by chance {cue.majority:.1%}"

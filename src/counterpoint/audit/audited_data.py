@@ -31,7 +31,7 @@ from counterpoint.data.stores import FileStore, MemoryStore
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.vector_table import features_source, is_embedded
 
-SIDE = 64  # given so that no header is read to choose one; the audit has its own decoder
+SIDE = 64  # set here so that no header is read to choose one; the audit has its own decoder
 WHOLE = ""
 BLOCK = 64  # pictures that a thread takes at once
 
@@ -43,10 +43,10 @@ class Share:
     """The samples of one part of the data, end to end in a collection.
 
     Attributes:
-        name: of the part.
+        name: name of the part.
         content: pictures in files; or samples in memory, pixels (n, c, h, w) or vectors (n, d).
-        names: of the samples.
-        fingerprint: of the content; empty where only the stamps of its files tell that it changed.
+        names: names of the samples.
+        fingerprint: hash of the content; empty if only the stamps of its files tell that it changed.
     """
 
     name: str
@@ -60,14 +60,14 @@ class Share:
 
 @dataclass(frozen=True)
 class AuditedData:
-    """Everything that was found.
+    """All samples of the data that are audited, with their labels.
 
     Attributes:
         kind: images or vectors.
         shares: the parts, in their order.
-        labels_N: class number of each sample, -1 where unknown; None without any.
-        class_names: of each class number.
-        columns: how the columns of a table were taken.
+        labels_N: class number of each sample, -1 if unknown; None if there are no labels.
+        class_names: name of each class number.
+        columns: sentences that say how the columns of a table are used.
     """
 
     kind: str
@@ -91,7 +91,7 @@ class AuditedData:
 
     @property
     def content_hash(self) -> str:
-        """Of names and content, by the stamps of files where nothing else is known of it."""
+        """Hash of names and content; stamps of files stand for content that has no fingerprint."""
         digest = hashlib.blake2b(self.listing, digest_size=8)
         for share in self.shares:
             digest.update(share.fingerprint.encode())
@@ -106,8 +106,8 @@ class AuditedData:
         return [(part, first) for part, share in enumerate(self.shares) for first in range(0, len(share), BLOCK)]
 
     @property
-    def held(self) -> np.ndarray:
-        """All samples in memory, of all parts."""
+    def samples(self) -> np.ndarray:
+        """The samples of all parts that are in memory, end to end."""
         return np.concatenate([share.content.numpy() for share in self.shares if isinstance(share.content, Tensor)])
 
     def located(self, place: int) -> tuple[FileStore | Tensor, int]:
@@ -124,7 +124,7 @@ class AuditedData:
 def collect(
     data: Any, settings: SourceSettings, *, labels: Any = None, against: Any = None, quiet: bool = True
 ) -> AuditedData:
-    """Find everything, and decode nothing that lies in files.
+    """List all samples with their labels; decode nothing that lies in files.
 
     Args:
         data: whatever ``open_source`` takes. Of a folder in parts (``train`` beside ``val`` or ``test``) all of them.
@@ -135,10 +135,10 @@ def collect(
 
     Raises:
         UsageError: no such data, pictures against vectors, or vectors against others of another length.
-        DataError: no sample at all, or a file that is none of the known forms.
+        DataError: there is no sample at all, or a file has none of the known forms.
     """
     progress = Reporter(quiet=quiet).bar
-    # Nothing is refused: how many pictures are bad is what an audit tells.
+    # Nothing is refused: an audit tells how many pictures are bad.
     lenient = settings.model_copy(update={"max_bad": 1.0, "altered": "reindex", "image_size": SIDE})
     with glance(), with_missing():
         opened = []
@@ -151,12 +151,12 @@ def collect(
             source = _with_folder_labels(_open(data, part, labels, progress), part)
             opened.append((WHOLE if split == "auto" else split, source))
         if against is not None:
-            whole, plan = lenient.model_copy(update={"split": "auto"}), opened[0][1].table
+            unsplit, plan = lenient.model_copy(update={"split": "auto"}), opened[0][1].table
             path = as_path(against) if isinstance(against, str | Path) else None
             if path is not None and plan is not None and is_columns(path):  # by one plan equal rows are equal numbers
-                opened.append((AGAINST, open_columns(path, whole, progress, plan=plan)))
+                opened.append((AGAINST, open_columns(path, unsplit, progress, plan=plan)))
             else:
-                opened.append((AGAINST, _open(against, whole, None, progress)))
+                opened.append((AGAINST, _open(against, unsplit, None, progress)))
     kinds = {source.kind for _, source in opened}
     if len(kinds) > 1:
         raise UsageError("--against must be of the kind of the data: pictures with pictures, vectors with vectors")
@@ -165,8 +165,8 @@ def collect(
         raise UsageError(f"--against must have as many features as the data, got shapes {', '.join(map(str, shapes))}")
     shares = []
     for name, source in opened:
-        held = source.store.samples if isinstance(source.store, MemoryStore) else source.store
-        content = held if isinstance(held, FileStore | Tensor) else held.fetch(range(len(source)))
+        samples = source.store.samples if isinstance(source.store, MemoryStore) else source.store
+        content = samples if isinstance(samples, FileStore | Tensor) else samples.fetch(range(len(source)))
         shares.append(Share(name, content, source.sample_names, source.fingerprint))
     labels_N, class_names = _joint_labels([source for _, source in opened])
     columns = [source.notes["source.columns"] for _, source in opened if "source.columns" in source.notes]
@@ -174,25 +174,25 @@ def collect(
 
 
 def _open(data: Any, settings: SourceSettings, labels: Any, progress: Progress) -> Source:
-    """What training would open, or a table as ``embed`` writes it."""
+    """Open the data as training does, or as a table that ``embed`` wrote."""
     path = as_path(data) if isinstance(data, str | Path) else None
     if path is not None and path.is_file() and is_embedded(path):
-        asked = None if settings.labels == "auto" else settings.labels
+        label_setting = None if settings.labels == "auto" else settings.labels
         with contextlib.suppress(DataError):  # columns that are called like those of embed, and hold other things
-            return features_source(data, asked, PartSettings(), Reporter(quiet=True))
+            return features_source(data, label_setting, PartSettings(), Reporter(quiet=True))
     return open_source(data, settings, labels=labels, progress=progress)
 
 
 def _with_folder_labels(source: Source, settings: SourceSettings) -> Source:
-    """The classes that training takes from folders, where only files that cannot be read lie beside these."""
+    """Add the classes that training takes from folders, if only files that cannot be read lie beside these."""
     store = source.store
     if source.labels is not None or settings.labels != "auto" or not isinstance(store, FileStore):
         return source
     is_beside = ["/" not in name for name in source.sample_names]
-    found = labels_from_folders(
+    folder_labels = labels_from_folders(
         [name for name, beside in zip(source.sample_names, is_beside, strict=True) if not beside]
     )
-    if found is None or not any(is_beside):
+    if folder_labels is None or not any(is_beside):
         return source
     for image, beside in zip(store.images, is_beside, strict=True):
         try:
@@ -201,12 +201,12 @@ def _with_folder_labels(source: Source, settings: SourceSettings) -> Source:
         except (OSError, ValueError):
             continue
     numbers = torch.full((len(source),), -1)
-    numbers[~torch.tensor(is_beside)] = found.numbers
-    return replace(source, labels=numbers, class_names=found.class_names)
+    numbers[~torch.tensor(is_beside)] = folder_labels.numbers
+    return replace(source, labels=numbers, class_names=folder_labels.class_names)
 
 
 def _joint_labels(sources: Sequence[Source]) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """Class numbers of all sources by one list of names; None where no source has labels."""
+    """Class numbers of all sources by one list of names; None if no source has labels."""
     if all(source.labels is None for source in sources):
         return None, ()
     names = tuple(dict.fromkeys(name for source in sources for name in source.class_names))

@@ -78,13 +78,13 @@ def audit(
     if isinstance(labels, str | Path):
         labels, source = None, {**source, "labels": str(labels)}
     settings = build(SourceSettings, {"drop_columns": UNUSABLE, **source}, "source")  # told, and not refused
-    given = partial(collect, data, settings, labels=labels, against=against)
-    collection = given(quiet=quiet)
+    begin = partial(collect, data, settings, labels=labels, against=against)
+    collection = begin(quiet=quiet)
     if collection.kind != "images" and (engine is not HERE or pieces is not None):
         raise UsageError("--engine ray and --pieces are for pictures; vectors are audited by one process as a whole")
     seen = None
     if collection.kind == "images":
-        kept = None
+        shards = None
         if pieces is not None:
             versions = {"counterpoint": __version__, "torch": torch.__version__, "Pillow": PIL.__version__}
             plan = TablePlan(
@@ -96,22 +96,22 @@ def audit(
                 software=", ".join(f"{name} {own}" for name, own in versions.items()),
                 has_labels=False,
             )
-            kept = make_shards(as_path(pieces), plan)
-        seen = _seen(collection, given, engine, kept, reporter)
-    found = _of_vectors(collection) if seen is None else _of_pictures(collection, seen)
+            shards = make_shards(as_path(pieces), plan)
+        seen = _look_at_pictures(collection, begin, engine, shards, reporter)
+    record = _audit_vectors(collection) if seen is None else _audit_pictures(collection, seen)
     columns = [
         Observation(
             code="columns",
             title="how the columns of the table are taken",
-            text=f"{told}.".replace("left out: ", "left out (training asks for --source.drop-columns unusable): "),
+            text=f"{note}.".replace("left out: ", "left out (training asks for --source.drop-columns unusable): "),
             remedy="--source.label-column NAME and --source.drop-columns NAME,NAME choose otherwise",
             count=1,
         )
-        for told in collection.columns
+        for note in collection.columns
     ]
-    return found.model_copy(
+    return record.model_copy(
         update={
-            "observations": (*found.observations, *columns),
+            "observations": (*record.observations, *columns),
             "name": _name_of(data),
             "against": "" if against is None else _name_of(against),
             "seconds": round(time.perf_counter() - started, 2),
@@ -119,62 +119,62 @@ def audit(
     )
 
 
-def _seen(
+def _look_at_pictures(
     collection: AuditedData,
     begin: Callable[[], AuditedData],
     engine: PieceEngine,
-    kept: ShardFolder | None,
+    shards: ShardFolder | None,
     reporter: Reporter,
 ) -> Seen:
-    """What all pictures look like, by this process or by workers that open the same data."""
+    """Look at all pictures, in this process or by workers that open the same data."""
     number = amount(len(collection), "pictures")
     started = time.perf_counter()
-    if engine is HERE and kept is None:
+    if engine is HERE and shards is None:
         with reporter.bar(f"looking at {number}", len(collection.blocks)) as advance:
             seen = look_through(collection, collection.blocks, advance)
     else:
         pieces = range(-(-len(collection.blocks) // PIECE))
-        missing = pieces if kept is None else kept.unfinished(pieces, reporter.say)
+        missing = pieces if shards is None else shards.unfinished(pieces, reporter.say)
         begin = (lambda: collection) if engine is HERE else begin
-        look = partial(_look, size=PIECE, listing=collection.listing, kept=kept)
+        look = partial(_look, size=PIECE, listing=collection.listing, shards=shards)
         title = f"looking at {number}: {len(missing)} of {len(pieces)} pieces"
         with engine.opened(begin) as workers, reporter.bar(title, len(missing)) as advance:
             parts = dict[int, Seen | None]()
             for piece, part in workers.each(look, missing):
                 parts[piece] = part
                 advance()
-        seen = end_to_end([parts.get(piece) or _read(kept, piece) for piece in pieces])
+        seen = end_to_end([parts.get(piece) or _read_piece(shards, piece) for piece in pieces])
     seconds = time.perf_counter() - started
     reporter.say(f"looked at {number} in {seconds:.1f} s ({len(collection) / seconds:,.0f} per second)")
     return seen
 
 
 @usual_modes()
-def _look(collection: AuditedData, piece: int, *, size: int, listing: bytes, kept: ShardFolder | None) -> Seen | None:
-    """A worker's look at one piece; None where a folder keeps it."""
+def _look(collection: AuditedData, piece: int, *, size: int, listing: bytes, shards: ShardFolder | None) -> Seen | None:
+    """Look at one piece in a worker; return None if a folder keeps the result."""
     if collection.listing != listing:
         raise DataError(f"node {socket.gethostname()} finds other samples; all nodes need the same data")
     blocks = collection.blocks[piece * size : (piece + 1) * size]
-    if kept is None:
+    if shards is None:
         return look_through(collection, blocks)
     # A worker that died may have finished it.
-    if kept.complaint(piece):
-        kept.write_file(piece, partial(save_seen, look_through(collection, blocks)), NUM_COLUMNS)
+    if shards.complaint(piece):
+        shards.write_file(piece, partial(save_seen, look_through(collection, blocks)), NUM_COLUMNS)
     return None
 
 
-def _read(kept: ShardFolder | None, piece: int) -> Seen:
-    assert kept is not None
-    if complaint := kept.complaint(piece):
+def _read_piece(shards: ShardFolder | None, piece: int) -> Seen:
+    assert shards is not None
+    if complaint := shards.complaint(piece):
         raise RunError(f"{complaint}; run the command again, on machines that share this folder")
-    return load_seen(kept.file(piece))
+    return load_seen(shards.file(piece))
 
 
-def _of_pictures(collection: AuditedData, seen: Seen) -> Audit:
+def _audit_pictures(collection: AuditedData, seen: Seen) -> Audit:
     evidence = of_pictures(collection, seen)
     headers = [seen.headers[place] for place in evidence.good]
     bad = [part for part, header in zip(collection.part_of, seen.headers, strict=True) if header.reason]
-    found = _judged(
+    record = _run_checks(
         evidence,
         PICTURE_CHECKS,
         num_bytes=sum(header.num_bytes for header in seen.headers) or None,
@@ -185,29 +185,29 @@ def _of_pictures(collection: AuditedData, seen: Seen) -> Audit:
         heights=_quantiles([header.height for header in headers]),
         grey_share=float((seen.looks.colourfulness_N[evidence.good] < GREY).mean()) if headers else None,
     )
-    pictures = {"cues": evidence.cues[0], "pictures": _thumbnails(evidence, found.observations)}
-    return found.model_copy(update=pictures)
+    pictures = {"cues": evidence.cues[0], "pictures": _thumbnails(evidence, record.observations)}
+    return record.model_copy(update=pictures)
 
 
 def _name_of(data: Any) -> str:
     return shown_name(str(data)) if isinstance(data, str | Path) else ARRAY
 
 
-def _of_vectors(collection: AuditedData) -> Audit:
-    values_ND = np.ascontiguousarray(collection.held)
+def _audit_vectors(collection: AuditedData) -> Audit:
+    values_ND = np.ascontiguousarray(collection.samples)
     is_good_N = np.asarray(np.isfinite(values_ND).all(1))
     digests = tuple(
         hashlib.sha256(row.tobytes()).digest()[:16] if is_good else b""
         for row, is_good in zip(values_ND, is_good_N, strict=True)
     )
     evidence = SetEvidence(collection, digests, is_good_N, np.zeros(len(values_ND), bool))
-    return _judged(evidence, VECTOR_CHECKS, shape=values_ND.shape[1:])
+    return _run_checks(evidence, VECTOR_CHECKS, shape=values_ND.shape[1:])
 
 
-def _judged(evidence: SetEvidence, checks: tuple[Check, ...], **known: Any) -> Audit:
-    """What any samples have, and what checks found: worst first, otherwise as they come."""
+def _run_checks(evidence: SetEvidence, checks: tuple[Check, ...], **passport_fields: Any) -> Audit:
+    """Count the samples and run the checks; observations are sorted, the worst first."""
     collection = evidence.collection
-    observations = [each for check in (*SET_CHECKS, *checks) if (each := check(evidence)) is not None]
+    observations = [observation for check in (*SET_CHECKS, *checks) if (observation := check(evidence)) is not None]
     passport = Passport(
         num_found=len(collection),
         num_good=len(evidence.good),
@@ -215,12 +215,12 @@ def _judged(evidence: SetEvidence, checks: tuple[Check, ...], **known: Any) -> A
         classes=evidence.class_counts,
         num_unlabelled=None if evidence.labels is None else int((evidence.labels < 0).sum()),
         num_unique=len(evidence.unique),
-        **known,
+        **passport_fields,
     )
     return Audit(
         kind=collection.kind,
         passport=passport,
-        observations=tuple(sorted(observations, key=lambda each: -LEVELS.index(each.level))),
+        observations=tuple(sorted(observations, key=lambda observation: -LEVELS.index(observation.level))),
     )
 
 
@@ -230,24 +230,24 @@ def _quantiles(values: list[int]) -> tuple[float, ...]:
 
 def _thumbnails(evidence: SetEvidence, observations: Iterable[Observation]) -> dict[str, str]:
     wanted: dict[str, None] = {}
-    for each in observations:
+    for observation in observations:
         # These name other things than samples that can be shown.
-        if each.code not in ("unreadable", "uneven-classes", "class-shortcut", "class-cue", "alike-classes"):
-            groups = [name for group in each.groups[: 2 * PER_OBSERVATION] for name in group.names[:4]]
-            wanted.update(dict.fromkeys(groups or each.names[:PER_OBSERVATION]))
+        if observation.code not in ("unreadable", "uneven-classes", "class-shortcut", "class-cue", "alike-classes"):
+            groups = [name for group in observation.groups[: 2 * PER_OBSERVATION] for name in group.names[:4]]
+            wanted.update(dict.fromkeys(groups or observation.names[:PER_OBSERVATION]))
     place_of = {name: place for place, name in enumerate(evidence.names)}
-    found = {}
+    addresses = {}
     for name in list(wanted)[:MOST_THUMBNAILS]:
         image = thumbnail(*evidence.collection.located(place_of[name]), THUMBNAIL)
         if image is not None:
             stream = BytesIO()
             image.save(stream, "JPEG", quality=80)
-            found[name] = f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
-    return found
+            addresses[name] = f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
+    return addresses
 
 
 def check_finite(evidence: SetEvidence) -> Observation | None:
-    """Rows with NaN or infinity."""
+    """Report rows with NaN or infinity."""
     bad = np.flatnonzero(~evidence.is_good_N).tolist()
     return evidence.observed(
         bad,
@@ -261,8 +261,8 @@ def check_finite(evidence: SetEvidence) -> Observation | None:
 
 
 def check_constant(evidence: SetEvidence) -> Observation | None:
-    """Columns with one value."""
-    values_ND = evidence.collection.held[evidence.is_good_N]
+    """Report columns with one value."""
+    values_ND = evidence.collection.samples[evidence.is_good_N]
     if len(values_ND) < 2:
         return None
     places = np.flatnonzero(values_ND.max(0) == values_ND.min(0)).tolist()

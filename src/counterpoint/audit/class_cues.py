@@ -35,8 +35,8 @@ class ClassCue:
     """One class that a cue without content distinguishes from all others.
 
     Attributes:
-        name: of the cue.
-        label: of the class.
+        name: name of the cue.
+        label: name of the class.
         auc: share of pairs, a held-out picture of the class and one of another, that the cue puts in the right order.
     """
 
@@ -56,13 +56,13 @@ def class_cues(
         seen: all pictures.
         labels_N: class numbers; -1 where unknown.
         ids: pictures to take: readable, and one of each group of copies, so that no copy of a picture is in both parts.
-        class_names: of each class number.
+        class_names: name of each class number.
 
     Returns:
-        How well each predicts the classes, and the classes that one cue separates; nothing with fewer than two
-        classes of six pictures.
+        The accuracy of each cue, and the classes that one cue separates; nothing with fewer than two classes of six
+        pictures.
     """
-    ids = _of_large_classes(labels_N, ids)
+    ids = _ids_of_large_classes(labels_N, ids)
     if len(ids) == 0:
         return (), ()
     labels = labels_N[ids]
@@ -78,11 +78,11 @@ def class_cues(
         return int((trees.predict(numbers_NK[test]) == labels[test]).sum())
 
     right = iter(side_by_side(hits, [(numbers_NK, fold) for numbers_NK in numbers.values() for fold in folds]))
-    majority, found = float(np.bincount(labels).max() / len(labels)), []
+    majority, cues = float(np.bincount(labels).max() / len(labels)), []
     for name in numbers:
         share = wilson(sum(itertools.islice(right, FOLDS)), len(ids))
         interval = {"accuracy": share.value, "low": share.low, "high": share.high}
-        found.append(Cue(name=name, **interval, majority=majority, num_samples=len(ids)))
+        cues.append(Cue(name=name, **interval, majority=majority, num_samples=len(ids)))
     # Ink of small drawings is content, as are colours and places of things.
     is_small = np.median(seen.sides[ids]) < LEAST_SIDE
     ranked = {
@@ -92,12 +92,12 @@ def class_cues(
     }
     if not is_small:
         ranked["watermark or common background"] = _mark_scores(seen.looks.small_NSS3[ids], labels, folds)
-    return tuple(found), _sure(ranked, labels, class_names)
+    return tuple(cues), _distinct(ranked, labels, class_names)
 
 
-def _sure(ranked: Mapping[str, np.ndarray], labels: np.ndarray, class_names: Sequence[str]) -> tuple[ClassCue, ...]:
-    """Classes whose pictures are above nearly all others by a score of theirs, (n, c): Mann-Whitney, Holm."""
-    found, p_values = [], []
+def _distinct(ranked: Mapping[str, np.ndarray], labels: np.ndarray, class_names: Sequence[str]) -> tuple[ClassCue, ...]:
+    """Classes whose pictures rank above nearly all others by a score of the class, (n, c): Mann-Whitney, Holm."""
+    cues, p_values = [], []
     for name, score_NC in ranked.items():
         rank_NC = rankdata(score_NC, axis=0)
         for place, number in enumerate(np.unique(labels)):
@@ -105,16 +105,16 @@ def _sure(ranked: Mapping[str, np.ndarray], labels: np.ndarray, class_names: Seq
             own, others = int(is_own.sum()), int((~is_own).sum())
             auc = (float(rank_NC[is_own, place].sum()) / own - (own + 1) / 2) / others
             z = (auc - 0.5) * math.sqrt(12 * own * others / (own + others + 1))
-            found.append(ClassCue(name, class_names[int(number)], auc))
+            cues.append(ClassCue(name, class_names[int(number)], auc))
             p_values.append(float(ndtr(-z)))  # ties make it smaller
-    return tuple(each for each, p in zip(found, holm(p_values), strict=True) if each.auc >= LEAST_AUC and p <= P_VALUE)
+    return tuple(cue for cue, p in zip(cues, holm(p_values), strict=True) if cue.auc >= LEAST_AUC and p <= P_VALUE)
 
 
 def _closeness(numbers_NK: np.ndarray, labels: np.ndarray, folds: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-    """How near held-out pictures are to the middle of each class, in deviations of the class, (n, c)."""
-    known, least_K = np.unique(labels), 0.02 * numbers_NK.std(0) + 1e-9
-    score_NC = np.empty((len(labels), len(known)))
-    for (train, test), (place, number) in itertools.product(folds, enumerate(known)):
+    """Closeness of held-out pictures to the middle of each class, in deviations of the class, (n, c)."""
+    classes, least_K = np.unique(labels), 0.02 * numbers_NK.std(0) + 1e-9
+    score_NC = np.empty((len(labels), len(classes)))
+    for (train, test), (place, number) in itertools.product(folds, enumerate(classes)):
         own_MK = numbers_NK[train[labels[train] == number]]
         middle_K = np.median(own_MK, axis=0)
         spread_K = np.maximum(1.4826 * np.median(np.abs(own_MK - middle_K), axis=0), least_K)
@@ -123,14 +123,14 @@ def _closeness(numbers_NK: np.ndarray, labels: np.ndarray, folds: Sequence[Seque
 
 
 def _mark_scores(small_NSS3: np.ndarray, labels: np.ndarray, folds: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-    """How much held-out pictures show the mark of each class, (n, c): detail that its pictures have in one place."""
-    known = np.unique(labels)
+    """Strength of each class's mark in held-out pictures, (n, c): detail that its pictures have in one place."""
+    classes = np.unique(labels)
     detail_NK = detail(small_NSS3 @ GREY_3).clip(-MOST_DETAIL, MOST_DETAIL).reshape(len(labels), -1)
-    score_NC = np.empty((len(labels), len(known)))
+    score_NC = np.empty((len(labels), len(classes)))
     for train, test in folds:
         mean_K, spread_K = detail_NK[train].mean(0), detail_NK[train].std(0) + 2
-        mark_CK = np.zeros((len(known), detail_NK.shape[1]), np.float32)
-        for place, number in enumerate(known):
+        mark_CK = np.zeros((len(classes), detail_NK.shape[1]), np.float32)
+        for place, number in enumerate(classes):
             own_MK = detail_NK[train[labels[train] == number]]
             more_K = own_MK.mean(0) - mean_K
             is_mark_K = np.abs(more_K) * math.sqrt(len(own_MK)) > MARK_ERRORS * spread_K
@@ -157,7 +157,7 @@ def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
     }
 
 
-def _of_large_classes(labels_N: np.ndarray, ids: np.ndarray) -> np.ndarray:
+def _ids_of_large_classes(labels_N: np.ndarray, ids: np.ndarray) -> np.ndarray:
     ids = ids[labels_N[ids] >= 0]
     counts = np.bincount(labels_N[ids])
     ids = ids[counts[labels_N[ids]] >= FEWEST_OF_CLASS]

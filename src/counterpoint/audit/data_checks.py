@@ -1,4 +1,4 @@
-"""What is wrong with data: broken and odd pictures, copies, class sizes, shortcuts."""
+"""Checks of data for broken and odd pictures, copies, class sizes and shortcuts."""
 
 # N pictures, D features
 
@@ -34,7 +34,7 @@ COLLECT = "collect pictures without it, or use views that remove it: crops again
 
 
 def check_unreadable(evidence: SetEvidence) -> Observation | None:
-    """Files that hold no picture, or only a part of one."""
+    """Report files that hold no picture, or only a part of one."""
     headers = evidence.seen.headers if evidence.seen else ()
     bad = [place for place, header in enumerate(headers) if header.reason]
     reasons = Counter(headers[place].reason for place in bad)
@@ -55,7 +55,7 @@ def check_unreadable(evidence: SetEvidence) -> Observation | None:
 
 
 def check_blank(evidence: SetEvidence) -> Observation | None:
-    """Pictures of one colour."""
+    """Report pictures of one colour."""
     return evidence.observed(
         np.flatnonzero(evidence.is_blank_N).tolist(),
         "nothing to see, hardly more than one colour",
@@ -66,7 +66,7 @@ def check_blank(evidence: SetEvidence) -> Observation | None:
 
 
 def check_cut(evidence: SetEvidence) -> Observation | None:
-    """Pictures whose lower part is the grey with which decoders fill what is missing."""
+    """Report pictures whose lower part is the grey with which decoders fill what is missing."""
     cut_N = evidence.seen.looks.cut_N if evidence.seen else np.zeros(len(evidence.names))
     return evidence.observed(
         np.flatnonzero((cut_N >= CUT_SHORT) & evidence.is_good_N & ~evidence.is_blank_N).tolist(),
@@ -78,7 +78,7 @@ def check_cut(evidence: SetEvidence) -> Observation | None:
 
 
 def check_noise(evidence: SetEvidence) -> Observation | None:
-    """Pictures of noise, if most pictures are not noise."""
+    """Report pictures of noise, if most pictures are not noise."""
     if evidence.seen is None:
         return None
     is_noise_N = (evidence.seen.looks.grain_N <= NOISE_GRAIN) & evidence.is_good_N & ~evidence.is_blank_N
@@ -94,21 +94,21 @@ def check_noise(evidence: SetEvidence) -> Observation | None:
 
 
 def check_confined(evidence: SetEvidence) -> Observation | None:
-    """One class that a cue without content distinguishes from all others."""
+    """Report single classes that a cue without content distinguishes from all others."""
     _, sure = evidence.cues
-    remedies = dict.fromkeys(CONVERT if each.name in FILE_CUES else COLLECT for each in sure)
+    remedies = dict.fromkeys(CONVERT if cue.name in FILE_CUES else COLLECT for cue in sure)
     return warned(
         sure,
         code="class-cue",
-        title=f"{amount(len({each.label for each in sure}), 'label')} can be predicted without the pictures' content",
+        title=f"{amount(len({cue.label for cue in sure}), 'label')} can be predicted without the pictures' content",
         text="AUC: share of pairs that this alone ranks right, class above others. An encoder may learn it instead.",
         remedy="; ".join(remedies),
-        names=tuple(f"{each.name}: {each.label} (AUC {each.auc:.3f})" for each in sure),
+        names=tuple(f"{cue.name}: {cue.label} (AUC {cue.auc:.3f})" for cue in sure),
     )
 
 
 def check_names(evidence: SetEvidence) -> Observation | None:
-    """Classes whose names differ in case, plural, spaces or one letter, or that share many pictures."""
+    """Report classes whose names differ in case, plural, spaces or one letter, or that share many pictures."""
     labels, names = evidence.collection.labels_N, evidence.collection.class_names
     if labels is None or len(names) > MOST_CLASS_NAMES:
         return None
@@ -120,30 +120,30 @@ def check_names(evidence: SetEvidence) -> Observation | None:
         if pair[0] != pair[1] and min(pair) >= 0
     )
     counts = evidence.class_counts
-    one = Counter(pair for _, _, agreement in evidence.agreements for pair in agreement.shared)
-    found = []
+    inseparable = Counter(pair for _, _, agreement in evidence.agreements for pair in agreement.shared)
+    alike_pairs = []
     for first, second in itertools.combinations(range(len(names)), 2):
         alike = SequenceMatcher(None, plain[first], plain[second]).ratio() if plain[first][:1] else 0.0
         is_named = plain[first] == plain[second] or (alike >= ALIKE_NAMES and min(map(len, plain)) > 0)
         smaller = min(counts.get(names[first], 0), counts.get(names[second], 0))
         if is_named and not any(map(str.isdigit, plain[first] + plain[second])):
-            found.append(f"{names[first]} and {names[second]}")
+            alike_pairs.append(f"{names[first]} and {names[second]}")
         elif smaller and shared[first, second] >= SHARED * smaller:
-            found.append(f"{names[first]} and {names[second]}: {shared[first, second]} pictures in both")
-        elif one[first, second] > MOSTLY * len(evidence.agreements):
-            found.append(f"{names[first]} and {names[second]}: their {evidence.noun} are not told apart")
+            alike_pairs.append(f"{names[first]} and {names[second]}: {shared[first, second]} pictures in both")
+        elif inseparable[first, second] > MOSTLY * len(evidence.agreements):
+            alike_pairs.append(f"{names[first]} and {names[second]}: their {evidence.noun} are not told apart")
     return warned(
-        found,
+        alike_pairs,
         code="alike-classes",
-        title=f"classes that may be one: {amount(len(found), 'pair')}",
+        title=f"classes that may be one: {amount(len(alike_pairs), 'pair')}",
         text="Their names, or what is in them, are nearly the same.",
         remedy="look at both, and join them if they are one class",
-        names=tuple(found[:MOST_NAMED]),
+        names=tuple(alike_pairs[:MOST_NAMED]),
     )
 
 
 def check_same(evidence: SetEvidence) -> Observation | None:
-    """Samples with the same content."""
+    """Report samples with the same content."""
     return evidence.observed(
         [at for group in evidence.equal for at in group[1:]],
         "copies with equal pixels" if evidence.seen else "copies, number by number",
@@ -156,7 +156,7 @@ def check_same(evidence: SetEvidence) -> Observation | None:
 
 
 def check_near(evidence: SetEvidence) -> Observation | None:
-    """Pictures that show the same after a change; each pair is listed separately."""
+    """Report pictures that show the same after a change; each pair is listed separately."""
     pairs = evidence.near.pairs_P2.tolist()
     return evidence.observed(
         sorted({at for pair in pairs for at in pair}),
@@ -172,7 +172,7 @@ def check_near(evidence: SetEvidence) -> Observation | None:
 
 
 def check_leakage(evidence: SetEvidence) -> Observation | None:
-    """Copies of training pictures in a part that is kept for tests."""
+    """Report copies of training pictures in a part that is kept for tests."""
     is_test = np.array([share.name.lower() in TEST_PARTS for share in evidence.collection.shares], bool)
     is_test_N = is_test[evidence.collection.part_of]
     if not is_test_N.any() or is_test_N.all():
@@ -196,7 +196,7 @@ def check_leakage(evidence: SetEvidence) -> Observation | None:
 
 
 def check_conflicts(evidence: SetEvidence) -> Observation | None:
-    """Copies of one picture with different labels."""
+    """Report copies of one picture with different labels."""
     labels = evidence.collection.labels_N
     if labels is None:
         return None
@@ -213,23 +213,23 @@ def check_conflicts(evidence: SetEvidence) -> Observation | None:
 
 
 def check_labels(evidence: SetEvidence) -> Observation | None:
-    """Samples whose neighbours are of another class, if outlines, or numbers, separate the classes."""
+    """Report samples whose neighbours are of another class, if outlines or numbers separate the classes."""
     labels_N = evidence.collection.labels_N
     if labels_N is None:
         return None
     odd: list[tuple[int, str]] = []
     lows, accuracies = [], []
-    for some, features, found in evidence.agreements:
-        if found.noise.low is None:
+    for places, features, agreement in evidence.agreements:
+        if agreement.noise.low is None:
             continue
-        lows.append(found.noise.low)
-        accuracies.append(found.accuracy)
-        number_of, label_N = torch.from_numpy(labels_N[some]).unique(return_inverse=True)
+        lows.append(agreement.noise.low)
+        accuracies.append(agreement.accuracy)
+        number_of, label_N = torch.from_numpy(labels_N[places]).unique(return_inverse=True)
         votes_NC = nearest_votes(unit_rows(features.double()), label_N, len(number_of))
-        for at in found.suspects.tolist():
+        for at in agreement.suspects.tolist():
             if votes_NC[at].max() - votes_NC[at, label_N[at]] >= SURELY_WRONG:
                 other = evidence.collection.class_names[int(number_of[votes_NC[at].argmax()])]
-                odd.append((int(some[at]), other))
+                odd.append((int(places[at]), other))
     if not odd:
         return None
     own = evidence.collection.class_names
@@ -249,7 +249,7 @@ def check_labels(evidence: SetEvidence) -> Observation | None:
 
 
 def check_classes(evidence: SetEvidence) -> Observation | None:
-    """Classes of very different sizes, too few samples in one, or one class only."""
+    """Report classes of very different sizes, too few samples in one, or one class only."""
     if evidence.labels is None:
         return Observation(
             code="no-labels",
@@ -289,7 +289,7 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
 
 
 def check_cues(evidence: SetEvidence) -> Observation | None:
-    """Classes that can be predicted without the content of the pictures."""
+    """Report classes that can be predicted without the content of the pictures."""
     # Better than chance, and any clear effect of files, half of the way to certainty by others.
     cues, _ = evidence.cues
     least = {cue.name: FILE_SKILL if cue.name in FILE_CUES else COLOUR_SKILL for cue in cues}
@@ -316,7 +316,7 @@ def check_cues(evidence: SetEvidence) -> Observation | None:
 
 
 def check_few(evidence: SetEvidence) -> Observation | None:
-    """Too few samples to learn a representation."""
+    """Report that there are too few samples to learn a representation."""
     number = len(evidence.unique)
     if number >= FEW_SAMPLES:
         return None

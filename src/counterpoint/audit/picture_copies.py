@@ -1,4 +1,4 @@
-"""Near copies of pictures: what differs by compression, size, brightness, crop, turn, mirror, border or watermark.
+"""Near copies of pictures: they differ by compression, size, brightness, crop, turn, mirror, border or watermark.
 
 Candidates are the nearest neighbours of each picture, and of its turned and mirrored forms, by their coarse structure.
 Each is laid over the other, cut by up to 15 % of its side. Then grey structure and detail have to agree, and colours in
@@ -57,7 +57,7 @@ class Alike:
     Attributes:
         pairs_P2: positions, the smaller first.
         similarity_P: correlation of their detail, laid over each other, at most 1 up to rounding.
-        turns: how one has to be turned, a word of ``TURNS`` for each pair.
+        turns: turn that makes one the other, a word of ``TURNS`` for each pair.
     """
 
     pairs_P2: np.ndarray
@@ -65,9 +65,9 @@ class Alike:
     turns: tuple[str, ...] = ()
 
     def where(self, is_kept_P: np.ndarray) -> "Alike":
-        """Some of the pairs."""
-        kept = np.flatnonzero(is_kept_P)
-        return Alike(self.pairs_P2[kept], self.similarity_P[kept], tuple(self.turns[at] for at in kept))
+        """The pairs that ``is_kept_P`` marks."""
+        places = np.flatnonzero(is_kept_P)
+        return Alike(self.pairs_P2[places], self.similarity_P[places], tuple(self.turns[at] for at in places))
 
 
 NO_PAIRS = Alike(np.empty((0, 2), np.int64), np.empty(0, np.float32))
@@ -93,7 +93,7 @@ def near_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_looked_at_N: np
     Args:
         small_NSS3: all pictures at ``SIDE`` pixels, uint8.
         frame_N4: their borders, as ``borders`` tells them.
-        is_looked_at_N: which of them have something to compare: not those of one colour.
+        is_looked_at_N: true for pictures that have something to compare, not for those of one colour.
     """
     ids = np.flatnonzero(is_looked_at_N)
     framed = ids[frame_N4[ids].any(1)]
@@ -104,16 +104,16 @@ def near_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_looked_at_N: np
     top, left, bottom, right = frame_N4[framed].T
     rows, columns = _windows(1 - top - bottom, top), _windows(1 - left - right, left).transpose(0, 2, 1)
     bare = np.stack([rows @ small_NSS3[framed, ..., at] @ columns for at in range(3)], -1).astype(np.uint8)
-    shown_RSS3 = np.concatenate([small_NSS3[ids], bare])
-    coarse_RK = coarse_structure(shown_RSS3 @ GREY_3)
+    pictures_RSS3 = np.concatenate([small_NSS3[ids], bare])
+    coarse_RK = coarse_structure(pictures_RSS3 @ GREY_3)
     best: dict[tuple[int, int], tuple[float, str]] = {}
     for word, turn in TURNS.items():
-        pairs_P2 = _candidates(turn(shown_RSS3) @ GREY_3, coarse_RK, own_R, is_turned=bool(word))
+        pairs_P2 = _candidates(turn(pictures_RSS3) @ GREY_3, coarse_RK, own_R, is_turned=bool(word))
         chunks = [pairs_P2[first : first + CHUNK] for first in range(0, len(pairs_P2), CHUNK)]
-        found = side_by_side(
-            lambda chunk, turn=turn: likeness(turn(shown_RSS3[chunk[:, 0]]), shown_RSS3[chunk[:, 1]]), chunks
+        scores = side_by_side(
+            lambda chunk, turn=turn: likeness(turn(pictures_RSS3[chunk[:, 0]]), pictures_RSS3[chunk[:, 1]]), chunks
         )
-        for pair, score in zip(own_R[pairs_P2].tolist(), np.concatenate([np.empty(0), *found]).tolist(), strict=True):
+        for pair, score in zip(own_R[pairs_P2].tolist(), np.concatenate([np.empty(0), *scores]).tolist(), strict=True):
             key = (min(pair), max(pair))
             if score > best.get(key, (0.0, ""))[0]:
                 best[key] = (score, word)
@@ -129,9 +129,9 @@ def _candidates(turned_RSS: np.ndarray, coarse_RK: Tensor, own_R: np.ndarray, *,
     """Rows whose turned form is near to another's form by the coarse structure, each pair once."""
     number = NUM_TURNED if is_turned else NUM_NEIGHBOURS
     queries_RK = coarse_structure(turned_RSS) if is_turned else coarse_RK
-    found = nearest(coarse_RK, queries_RK, min(number, len(coarse_RK)), similarity=DOT)
-    first, place = np.nonzero((found.similarity_QK >= (COARSE_TURNED if is_turned else COARSE)).numpy())
-    second = found.positions_QK.numpy()[first, place]
+    neighbours = nearest(coarse_RK, queries_RK, min(number, len(coarse_RK)), similarity=DOT)
+    first, place = np.nonzero((neighbours.similarity_QK >= (COARSE_TURNED if is_turned else COARSE)).numpy())
+    second = neighbours.positions_QK.numpy()[first, place]
     pairs_P2 = np.stack([first, second], axis=1)[own_R[first] != own_R[second]]
     return pairs_P2 if is_turned else np.unique(np.sort(pairs_P2, axis=1), axis=0)
 
@@ -139,7 +139,7 @@ def _candidates(turned_RSS: np.ndarray, coarse_RK: Tensor, own_R: np.ndarray, *,
 def borders(pixels_BTT3: np.ndarray) -> np.ndarray:
     """Rows of one colour at the top, left, bottom and right of pictures, as shares of the side, (b, 4).
 
-    Zeros where more than half of a side would go: that is a thing on plain ground.
+    They are zero if more than half of a side would be cut off: that is a thing on plain ground.
 
     >>> picture = np.full((1, 8, 8, 3), 200.0); picture[:, 1:, 1:7] = np.arange(42.0).reshape(7, 6, 1)
     >>> borders(picture).tolist()
@@ -155,7 +155,7 @@ def borders(pixels_BTT3: np.ndarray) -> np.ndarray:
 
 
 def _plain_rows(pixels_BTT3: np.ndarray) -> np.ndarray:
-    """Which rows have the mean colour of the first one, except for a few pixels."""
+    """Tell which rows have the mean colour of the first one, except for a few pixels."""
     away = np.abs(pixels_BTT3 - pixels_BTT3[:, :1].mean(2, keepdims=True))
     return (per_pixel(np.maximum, away) <= FRAME_LEVELS).mean(2) >= FRAME_SHARE
 
@@ -166,7 +166,7 @@ def per_pixel(reduce: np.ufunc, pixels: np.ndarray) -> np.ndarray:
 
 
 def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
-    """Correlation of the detail of pairs, laid over each other in the best way; 0 where they are not copies.
+    """Correlation of the detail of pairs, laid over each other in the best way; 0 if they are not copies.
 
     >>> rng = np.random.default_rng(0)
     >>> one, other = rng.integers(0, 256, (2, 1, SIDE, SIDE, 3), dtype=np.uint8)
@@ -181,7 +181,7 @@ def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
         rough_P, at_P3 = _rough_place(whole_PSS, part_PSS)
         near, score_P2 = np.flatnonzero(rough_P >= ROUGH), np.zeros((0, 2), np.float32)
         for step, least in STEPS:
-            score_P2, at_P3[near] = _laid_over(whole_PSS[near], part_PSS[near], at_P3[near], step)
+            score_P2, at_P3[near] = _best_cut(whole_PSS[near], part_PSS[near], at_P3[near], step)
             near, score_P2 = near[score_P2[:, 1] >= least], score_P2[score_P2[:, 1] >= least]
         is_close = score_P2[:, 0] >= STRUCTURE
         near, at_P3, detail_P = near[is_close], at_P3[near[is_close]], score_P2[is_close, 1]
@@ -191,16 +191,16 @@ def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
         laid_PSS3 = part_PSS3[near].astype(np.float32)
         # Where one alone is without colour, colours say nothing; structure has to say more.
         is_grey_2P = [np.ptp(each, axis=3).mean((1, 2)) < GREY for each in (cut_PSS3, laid_PSS3)]
-        is_one_P = (is_grey_2P[0] != is_grey_2P[1]) & (detail_P >= DETAIL_GREY)
+        is_one_grey_P = (is_grey_2P[0] != is_grey_2P[1]) & (detail_P >= DETAIL_GREY)
         for each in (cut_PSS3, laid_PSS3):
-            each[is_one_P] = (each[is_one_P] @ GREY_3)[..., None]
+            each[is_one_grey_P] = (each[is_one_grey_P] @ GREY_3)[..., None]
         is_same = _same_blocks(cut_PSS3, laid_PSS3)
         best_P[near[is_same]] = np.maximum(best_P[near[is_same]], detail_P[is_same])
     return best_P
 
 
 def _same_blocks(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
-    """Whether one gain and one offset make the first of each pair the second, in all blocks but a few."""
+    """Tell whether one gain and one offset make the first of each pair the second, in all blocks but a few."""
     is_free_PSS = (np.maximum(first_PSS3, second_PSS3).max(3) < 250) & (np.minimum(first_PSS3, second_PSS3).min(3) > 4)
     is_free_PSS |= (is_free_PSS.mean((1, 2)) < 0.2)[:, None, None]  # of drawings all levels are at an end
     weight_PSS, gain_P, made_PSS3, error_PBB = is_free_PSS, np.zeros(0), second_PSS3, np.zeros(0)
@@ -228,7 +228,7 @@ def _same_blocks(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
     return is_gain & is_marked_P & (changed_P <= UNLIKE)
 
 
-def _laid_over(
+def _best_cut(
     whole_PSS: np.ndarray, part_PSS: np.ndarray, centre_P3: np.ndarray, step: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Correlation of structure and of detail of pictures and the best cut of others, (p, 2), and its place, (p, 3)."""
@@ -248,21 +248,21 @@ def _laid_over(
         if (zoom, right) not in columns:
             columns[zoom, right] = [each.transpose(0, 2, 1) for each in with_blurred(_along(tried_P3, 2))]
         cut_PSS, blurred_PSS = map(np.matmul, rows[zoom, down], columns[zoom, right])
-        found = _correlation(cut_PSS, structure_PK), _correlation(cut_PSS - blurred_PSS, detail_PK)
-        found_P2 = np.stack(found, axis=1)
-        is_better_P = found_P2.sum(1) > best_P2.sum(1)
-        best_P2[is_better_P], at_P3[is_better_P] = found_P2[is_better_P], tried_P3[is_better_P]
+        correlations = _correlation(cut_PSS, structure_PK), _correlation(cut_PSS - blurred_PSS, detail_PK)
+        correlation_P2 = np.stack(correlations, axis=1)
+        is_better_P = correlation_P2.sum(1) > best_P2.sum(1)
+        best_P2[is_better_P], at_P3[is_better_P] = correlation_P2[is_better_P], tried_P3[is_better_P]
     return best_P2, at_P3
 
 
 def _rough_place(whole_PSS: np.ndarray, part_PSS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Best correlation of pictures of half the side with cuts of others, (p,), and their zoom and shifts, (p, 3)."""
-    small_PK, found = _centred(HALF_TS @ part_PSS @ HALF_TS.T), []
+    small_PK, correlations = _centred(HALF_TS @ part_PSS @ HALF_TS.T), []
     for windows in WINDOWS:
         cut = [window_TS @ whole_PSS for window_TS in windows]
-        found += [_correlation(rows_PTS @ each_TS.T, small_PK) for rows_PTS in cut for each_TS in windows]
-    found_WP = np.stack(found)
-    return found_WP.max(0), PLACES_W3[found_WP.argmax(0)]
+        correlations += [_correlation(rows_PTS @ columns_TS.T, small_PK) for rows_PTS in cut for columns_TS in windows]
+    correlation_WP = np.stack(correlations)
+    return correlation_WP.max(0), PLACES_W3[correlation_WP.argmax(0)]
 
 
 def _cut(whole_PSS: np.ndarray, at_P3: np.ndarray) -> np.ndarray:
@@ -271,7 +271,7 @@ def _cut(whole_PSS: np.ndarray, at_P3: np.ndarray) -> np.ndarray:
 
 
 def _along(at_P3: np.ndarray, axis: int) -> np.ndarray:
-    """What cuts the parts out along an axis."""
+    """Matrices that cut the parts out along an axis."""
     return _windows(at_P3[:, 0], at_P3[:, axis] * (1 - at_P3[:, 0]))
 
 
@@ -288,7 +288,7 @@ def _windows(share_P: np.ndarray, start_P: np.ndarray) -> np.ndarray:
 
 
 def detail(grey_PSS: np.ndarray) -> np.ndarray:
-    """What is left of pictures when their blurred copy is taken away."""
+    """Pictures minus their blurred copies."""
     return grey_PSS - BLUR_SS @ grey_PSS @ BLUR_SS.T
 
 
@@ -300,7 +300,7 @@ def _centred(grey_PSS: np.ndarray) -> np.ndarray:
 
 
 def _correlation(grey_PSS: np.ndarray, unit_PK: np.ndarray) -> np.ndarray:
-    """With rows of mean 0 and unit length, (p,), without a copy of either; 0 for a picture of one colour."""
+    """Correlation of pictures with rows of mean 0 and unit length, (p,), not copied; 0 for a picture of one colour."""
     rows_PK = grey_PSS.reshape(unit_PK.shape)
     power_P = np.einsum("pk,pk->p", rows_PK, rows_PK)
     square_P = power_P - unit_PK.shape[1] * rows_PK.mean(1) ** 2

@@ -1,4 +1,4 @@
-"""One pass over all pictures: each is decoded once, as small as its format allows, and kept as some numbers.
+"""One pass over all pictures: each is decoded once, as small as its format allows, and only figures of it are kept.
 
 Of a picture some 3.6 kB stay, so that 100,000 take 360 MB; the picture itself is forgotten.
 """
@@ -41,14 +41,14 @@ class PictureHeader:
     """Facts from a picture's file, or the reason why it is not a picture.
 
     Attributes:
-        reason: why it cannot be read; empty where it can.
-        format: of its content; empty for a picture in memory.
-        mode: of its colours.
-        width: in pixels, upright.
-        height: likewise.
-        num_bytes: of the file.
+        reason: error that prevents reading it; empty if it can be read.
+        format: format of its content; of a picture in memory, ``MEMORY``.
+        mode: colour mode.
+        width: width in pixels, upright.
+        height: height in pixels, upright.
+        num_bytes: size of the file.
         digest: hash of its bytes or pixels.
-        quality: of a JPEG, as its tables tell; 0 of others.
+        quality: quality of a JPEG, estimated from its tables; 0 for other formats.
     """
 
     reason: str = ""
@@ -63,7 +63,7 @@ class PictureHeader:
 
 @dataclass(frozen=True)
 class PictureStatistics:
-    """What pictures look like; zeros where a picture cannot be read.
+    """Statistics of the look of pictures; zeros if a picture cannot be read.
 
     Attributes:
         small_NSS3: the picture at ``SIDE`` pixels, uint8.
@@ -104,7 +104,7 @@ class Seen:
 
     @property
     def sides(self) -> np.ndarray:
-        """Shorter side of each, in pixels."""
+        """Shorter side of each picture, in pixels."""
         return np.array([min(header.width, header.height) for header in self.headers])
 
 
@@ -114,14 +114,14 @@ def look_through(
     """Decode some pictures once; threads take blocks of them.
 
     Args:
-        collection: of pictures.
-        blocks: which.
-        advance: called once for each block.
+        collection: the pictures.
+        blocks: blocks of the collection to decode.
+        advance: function that is called once for each block.
     """
 
     def work(block: Block) -> Seen:
         content, rows = collection.shares[block[0]].content, slice(block[1], block[1] + BLOCK)
-        seen = _files(content, rows) if isinstance(content, FileStore) else _arrays(content[rows])
+        seen = _look_at_files(content, rows) if isinstance(content, FileStore) else _look_at_arrays(content[rows])
         advance()
         return seen
 
@@ -129,14 +129,14 @@ def look_through(
 
 
 def end_to_end(parts: Sequence[Seen]) -> Seen:
-    """What several looks saw, in their order."""
+    """Join the results of several looks, in their order."""
     headers = tuple(header for part in parts for header in part.headers)
     looks = (np.concatenate([getattr(part.looks, name) for part in parts]) for name in _names(PictureStatistics))
     return Seen(headers, PictureStatistics(*looks))
 
 
 def save_seen(seen: Seen, path: Path) -> None:
-    """Write what a look saw to a Parquet table, a row per picture.
+    """Write the result of a look to a Parquet table, a row per picture.
 
     Raises:
         OSError: it cannot be written.
@@ -148,7 +148,7 @@ def save_seen(seen: Seen, path: Path) -> None:
 
 
 def load_seen(path: Path) -> Seen:
-    """Read what ``save_seen`` wrote.
+    """Read a table that ``save_seen`` wrote.
 
     Raises:
         DataError: it is damaged.
@@ -169,7 +169,7 @@ def _bare_name(name: str) -> str:
 
 
 def thumbnail(content: FileStore | Tensor, place: int, side: int) -> Image.Image | None:
-    """One picture again, small, for a page; None where it cannot be read."""
+    """Decode one picture again, small, for a page; None if it cannot be read."""
     if isinstance(content, Tensor):
         pixels_CHW = (to_unit_float(content[place]) * 255).byte().numpy()
         image = Image.fromarray(pixels_CHW[0] if len(pixels_CHW) == 1 else pixels_CHW.transpose(1, 2, 0)).convert("RGB")
@@ -190,24 +190,24 @@ def pixel_digest(content: FileStore, place: int) -> bytes:
     return decode(read, lambda picture: hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).digest()[:16])
 
 
-def _files(content: FileStore, rows: slice) -> Seen:
+def _look_at_files(content: FileStore, rows: slice) -> Seen:
     images = content.images[rows]
     pixels_BTT3 = np.zeros((len(images), 2 * SIDE, 2 * SIDE, 3), np.uint8)
-    headers = tuple(_file(image, content.read, pixels_BTT3[place]) for place, image in enumerate(images))
+    headers = tuple(_look_at_file(image, content.read, pixels_BTT3[place]) for place, image in enumerate(images))
     return Seen(headers, looks_of(pixels_BTT3))
 
 
-def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> PictureHeader:
-    """One file; its pixels go to their place."""
-    known: dict[str, Any] = {}
+def _look_at_file(image: Located, read: Read, pixels_TT3: np.ndarray) -> PictureHeader:
+    """Read the header of one file and write its pixels into ``pixels_TT3``."""
+    facts: dict[str, Any] = {}
 
     def before(opened: Image.Image) -> None:
         # A JPEG that more pictures follow, as phones write it, is a JPEG to those who look at it.
         kind, tables = "JPEG" if opened.format == "MPO" else opened.format, getattr(opened, "quantization", None)
         has_alpha = "transparency" in opened.info and "A" not in opened.mode
-        known["format"], known["mode"] = kind or "", opened.mode + (" with alpha" if has_alpha else "")
-        known["width"], known["height"] = opened.size[::-1] if orientation(opened) > 4 else opened.size
-        known["quality"] = jpeg_quality(tables) if kind == "JPEG" and tables else 0
+        facts["format"], facts["mode"] = kind or "", opened.mode + (" with alpha" if has_alpha else "")
+        facts["width"], facts["height"] = opened.size[::-1] if orientation(opened) > 4 else opened.size
+        facts["quality"] = jpeg_quality(tables) if kind == "JPEG" and tables else 0
         _ask_for(DRAFT, opened)
 
     def use(picture: Image.Image) -> None:
@@ -219,13 +219,13 @@ def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> PictureHeader:
         num_bytes = image.size if image.size is not None else os.stat(image.path).st_size
         with ENCODED.taken(min(num_bytes, MAX_ENCODED_BYTES)):
             content = read(image)
-            known["digest"] = hashlib.sha256(content).digest()[:16]
+            facts["digest"] = hashlib.sha256(content).digest()[:16]
             decode(content, use, before)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or first_line(error)
-        digest = known.get("digest", b"")
-        return PictureHeader(reason, known.get("format", "none"), num_bytes=num_bytes, digest=digest)
-    return PictureHeader(num_bytes=num_bytes, **known)
+        digest = facts.get("digest", b"")
+        return PictureHeader(reason, facts.get("format", "none"), num_bytes=num_bytes, digest=digest)
+    return PictureHeader(num_bytes=num_bytes, **facts)
 
 
 def jpeg_quality(tables: dict[int, Any]) -> int:
@@ -245,11 +245,11 @@ def _ask_for(side: int, image: Image.Image) -> None:
     image.draft(None, (side, side))  # type: ignore[arg-type]
 
 
-def _arrays(samples_BCHW: Tensor) -> Seen:
+def _look_at_arrays(samples_BCHW: Tensor) -> Seen:
     channels, height, width = samples_BCHW.shape[1:]
-    known: dict[str, Any] = {"mode": "L" if channels == 1 else "RGB", "width": width, "height": height}
+    facts: dict[str, Any] = {"mode": "L" if channels == 1 else "RGB", "width": width, "height": height}
     digests = [hashlib.sha256(each.contiguous().numpy().tobytes()).digest()[:16] for each in samples_BCHW]
-    headers = tuple(PictureHeader(**known, digest=digest) for digest in digests)
+    headers = tuple(PictureHeader(**facts, digest=digest) for digest in digests)
     return Seen(headers, looks_of(array_pixels(samples_BCHW)))
 
 
@@ -260,10 +260,10 @@ def array_pixels(samples_BCHW: Tensor) -> np.ndarray:
 
 
 def looks_of(pixels_BTT3: np.ndarray) -> PictureStatistics:
-    """What pictures of one size look like.
+    """Compute the statistics of pictures of one size.
 
     Args:
-        pixels_BTT3: at twice ``SIDE`` pixels, uint8.
+        pixels_BTT3: pictures at twice ``SIDE`` pixels, uint8.
     """
     num, side = len(pixels_BTT3), pixels_BTT3.shape[1]
     values = pixels_BTT3.astype(np.float32)
@@ -294,7 +294,7 @@ def looks_of(pixels_BTT3: np.ndarray) -> PictureStatistics:
 
 
 def outlines(small_NSS3: np.ndarray) -> np.ndarray:
-    """Where pictures have edges of which direction, in cells of 4 x 4 pixels, float32 (n, 576).
+    """Strength of the edges of each direction in cells of 4 x 4 pixels, float32 (n, 576).
 
     Histograms of oriented gradients (Dalal and Triggs, 2005), without blocks that overlap.
     """
@@ -302,17 +302,17 @@ def outlines(small_NSS3: np.ndarray) -> np.ndarray:
     along_NSS = np.gradient(grey_NSS, axis=1) + 1j * np.gradient(grey_NSS, axis=2)
     turn_NSS = (np.angle(along_NSS) % np.pi * NUM_TURNS / np.pi).astype(np.int64) % NUM_TURNS
     num, cell = len(small_NSS3), SIDE // NUM_CELLS
-    found = []
+    strengths = []
     for turn in range(NUM_TURNS):
         edge_NSS = np.abs(along_NSS) * (turn_NSS == turn)
-        found.append(edge_NSS.reshape(num, NUM_CELLS, cell, NUM_CELLS, cell).sum((2, 4)))
-    edges_NCCT = np.stack(found, axis=-1)
+        strengths.append(edge_NSS.reshape(num, NUM_CELLS, cell, NUM_CELLS, cell).sum((2, 4)))
+    edges_NCCT = np.stack(strengths, axis=-1)
     share_NCCT = edges_NCCT / (edges_NCCT.sum(-1, keepdims=True) + WEAK_EDGES)
     return np.sqrt(share_NCCT).reshape(num, NUM_CELLS**2 * NUM_TURNS).astype(np.float32)
 
 
 def _cut_short(values_BTT3: np.ndarray) -> np.ndarray:
-    """Share of the rows, from the bottom up, that are the grey of a half; 0 where the top is, too."""
+    """Share of the rows, from the bottom up, that are the grey of a half; 0 if the top row is, too."""
 
     def is_filled(rows_BRT3: np.ndarray) -> np.ndarray:
         return (per_pixel(np.maximum, np.abs(rows_BRT3 - 128)) <= FILLED).mean(2) >= 0.97
@@ -336,9 +336,9 @@ def _places(values_BTT3: np.ndarray, border_B3: np.ndarray) -> np.ndarray:
     mass = np.abs(values_BTT3 - border_B3[:, None, None]).sum(3) + 1e-3
     axis = (np.arange(mass.shape[1], dtype=np.float32) + 0.5) / mass.shape[1]
     total = mass.sum((1, 2))
-    found = []
+    columns = []
     for other in (1, 2):
         along = mass.sum(other) / total[:, None]
         centre = along @ axis
-        found += [centre, np.sqrt(np.maximum(along @ axis**2 - centre**2, 0))]
-    return np.stack(found, axis=1).astype(np.float32)
+        columns += [centre, np.sqrt(np.maximum(along @ axis**2 - centre**2, 0))]
+    return np.stack(columns, axis=1).astype(np.float32)

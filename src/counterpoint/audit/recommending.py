@@ -1,4 +1,4 @@
-"""From what the data hold to a config, with a reason for each line: ``counterpoint.recommend``."""
+"""Derive a config from an audit of data, with a reason for each line: ``counterpoint.recommend``."""
 
 import math
 from collections.abc import Sequence
@@ -48,11 +48,11 @@ class ConfigLine(Record):
     """One setting that is recommended.
 
     Attributes:
-        path: of the setting.
-        value: of it.
-        reason: why.
+        path: dotted name of the setting.
+        value: recommended value.
+        reason: reason for the value.
         confidence: high, medium or low.
-        basis: what the reason rests on: measured here, a paper, a rule of thumb, or given.
+        basis: basis of the reason: measured here, a paper, a rule of thumb, or given.
     """
 
     path: str = ""
@@ -66,12 +66,12 @@ class Recommendation(Record):
     """Settings for a training, which ``train --config`` takes as they are.
 
     Attributes:
-        lines: of the config.
-        minutes: that were given.
-        seconds: that the training is expected to take on this machine.
-        low: lower end of the interval of that.
+        lines: lines of the config.
+        minutes: time that the training may take.
+        seconds: time that the training is expected to take on this machine.
+        low: lower end of the interval of ``seconds``.
         high: upper end.
-        step_seconds: of one update.
+        step_seconds: time of one update.
         exclude: names of samples to leave out.
     """
 
@@ -91,15 +91,15 @@ class Recommendation(Record):
     @property
     def yaml(self) -> str:
         """The config as text, with the reason of each line as a comment above it."""
-        found = [f"# recommended: {self.promise}"]
+        text_lines = [f"# recommended: {self.promise}"]
         for section, values in self.settings.items():
             for line in self.lines:
                 first, _, rest = line.path.partition(".")
                 if first == section:
                     name = f"{line.path}: " if rest else ""
-                    found.append(f"# {name}{shown(line.reason)} ({line.confidence}; {line.basis})")
-            found.append(dump_yaml({section: values}).rstrip("\n"))
-        return "\n".join(found) + "\n"
+                    text_lines.append(f"# {name}{shown(line.reason)} ({line.confidence}; {line.basis})")
+            text_lines.append(dump_yaml({section: values}).rstrip("\n"))
+        return "\n".join(text_lines) + "\n"
 
     @property
     def promise(self) -> str:
@@ -108,23 +108,23 @@ class Recommendation(Record):
         return f"about {middle:.1f} minutes on this machine [{low:.1f}, {high:.1f}], of {self.minutes:g} given"
 
     def beside(self, path: Path) -> "Recommendation":
-        """The same for a config of that name, beside which the list of samples to leave out lies."""
+        """The recommendation for a config of that name, beside which the list of samples to leave out lies."""
         lists = {"value": str(path.with_name(f"{path.stem}-exclude.txt"))}
         lines = tuple(line.model_copy(update=lists) if line.path == EXCLUDE else line for line in self.lines)
         return self.model_copy(update={"lines": lines})
 
     def save(self, path: str | Path) -> Path:
-        """Write the config, and the list of samples to leave out where there is one."""
-        found = self.beside(Path(path))
-        for line in found.lines:
+        """Write the config, and the list of samples to leave out if there is one."""
+        recommendation = self.beside(Path(path))
+        for line in recommendation.lines:
             if line.path == EXCLUDE:
                 names = "".join(f"{name}\n" for name in self.exclude)
                 write_text(Path(line.value), f"# copies\n{names}")
-        write_text(Path(path), found.yaml)
+        write_text(Path(path), recommendation.yaml)
         return Path(path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The record as plain values."""
         return self.model_dump(mode="json")
 
     def __str__(self) -> str:
@@ -137,7 +137,7 @@ class Recommendation(Record):
 
 
 class Draft(list[ConfigLine]):
-    """Lines that are known so far, in their order."""
+    """The lines of a config that are decided so far, in their order."""
 
     def put(self, path: str, value: Any, reason: str, confidence: str, basis: str) -> None:
         """Add a line."""
@@ -164,10 +164,10 @@ def recommend(  # noqa: PLR0913 (its signature is published)
         want: ``features``, or ``readable`` dimensions, which have a meaning each.
         use_labels: labels may be used in training.
         drop_near_copies: leave out one of each pair of near copies, too; some may be different things.
-        minutes: how long training may take here.
+        minutes: time that training may take here.
         known: an audit of the same data, or its JSON file; made again if it is not given.
         quiet: show no progress.
-        source: how the data are read, as settings of ``source`` that ``audit`` takes, such as ``label_column``.
+        source: the reading of the data, as settings of ``source`` that ``audit`` takes, such as ``label_column``.
 
     Raises:
         UsageError: nothing can be trained on, or an argument is out of range.
@@ -181,127 +181,127 @@ def recommend(  # noqa: PLR0913 (its signature is published)
     reporter = Reporter(quiet=quiet)
     if known is None:
         known = audit(data, quiet=quiet, **source)
-    found = known if isinstance(known, Audit) else read_record(Audit, read_json(Path(known)), str(known))
-    if (found.passport.num_good or 0) < 4:
-        raise UsageError(f"{found.name} has {found.passport.num_good or 0} usable samples; training needs at least 4")
+    record = known if isinstance(known, Audit) else read_record(Audit, read_json(Path(known)), str(known))
+    if (record.passport.num_good or 0) < 4:
+        raise UsageError(f"{record.name} has {record.passport.num_good or 0} usable samples; training needs at least 4")
     draft = Draft()
     draft.put("data", str(data), "as given", "high", "given")
     for name, value in source.items():
         draft.put(f"source.{name}", value, "as given", "high", "given")
-    if "drop_columns" not in source and (table := found.found("columns")) and "left out" in table.text:
+    if "drop_columns" not in source and (table := record.found("columns")) and "left out" in table.text:
         draft.put("source.drop_columns", UNUSABLE, "the audit names what cannot be used", "high", "measured here")
-    gone = found.left_out(near_copies=drop_near_copies)
-    _about_source(draft, found, gone, drop_near_copies)
-    if use_labels and len(found.passport.classes) < 2:
-        raise UsageError(f"{found.name} has no labels of two classes or more; leave --labels out")
+    gone = record.left_out(near_copies=drop_near_copies)
+    _add_source_lines(draft, record, gone, drop_near_copies)
+    if use_labels and len(record.passport.classes) < 2:
+        raise UsageError(f"{record.name} has no labels of two classes or more; leave --labels out")
     method = (SUPERVISED if use_labels else WANTS)[want]
     sure = "medium" if want == "features" else "high"
     draft.put("method", method, METHOD_REASONS[method], sure, method_named(method).source)
-    timing = _measured(draft, found, minutes, reporter)
-    _about_views(draft, found, timing)
+    timing = _choose_encoder(draft, record, minutes, reporter)
+    _add_view_lines(draft, record, timing)
     # Batch, temperature and dimensions, as training would choose them, unless they have no effect.
     for path, confidence, basis in REST:
         value = attrgetter(path)(timing.resolution.settings)
         if path not in timing.resolution.idle and value != "auto":
             draft.put(path, value, timing.resolution.reasons.get(path, "the method's default"), confidence, basis)
-    return _timed(draft, timing, minutes).model_copy(update={"exclude": gone})
+    return _recommend_epochs(draft, timing, minutes).model_copy(update={"exclude": gone})
 
 
-def _about_source(draft: Draft, found: Audit, gone: Sequence[str], drop_near_copies: bool) -> None:
-    near = found.found("near-copies")
+def _add_source_lines(draft: Draft, record: Audit, gone: Sequence[str], drop_near_copies: bool) -> None:
+    near = record.found("near-copies")
     if gone:
-        reason = f"{len(gone)} samples: copies with equal {'pixels' if found.kind == 'images' else 'numbers'}"
+        reason = f"{len(gone)} samples: copies with equal {'pixels' if record.kind == 'images' else 'numbers'}"
         if near is not None:
             pairs = f"{len(near.groups):,} pairs of near copies"
             reason += f", and one of each of {pairs}" if drop_near_copies else f"; {pairs} stay, look at them"
         is_sure = near is None or not drop_near_copies
         draft.put(EXCLUDE, EXCLUDE_FILE, reason, "high" if is_sure else "low", "measured here")
     # Training opens the first part alone.
-    part = next(iter(found.passport.splits), None)
-    num_bad = found.passport.bad.get(part, 0) if part is not None else sum(found.passport.bad.values())
-    number = (found.passport.num_found if part is None else found.passport.splits[part]) or 1
+    part = next(iter(record.passport.splits), None)
+    num_bad = record.passport.bad.get(part, 0) if part is not None else sum(record.passport.bad.values())
+    number = (record.passport.num_found if part is None else record.passport.splits[part]) or 1
     needed = needed_max_bad(num_bad, number)
     if needed is not None:
         reason = f"{num_bad / number:.1%} of the files cannot be read; they are left out"
         draft.put("source.max_bad", needed, reason, "high", "measured here")
-    if found.found("one-class") is not None:
+    if record.found("one-class") is not None:
         draft.put("source.labels", "none", "all samples have one label", "high", "measured here")
-    uneven = found.found("uneven-classes")
+    uneven = record.found("uneven-classes")
     if uneven is not None and uneven.level == "warning":
         reason = "classes are uneven; training uses the pictures as they are, look at the accuracy of each class"
         draft.put("source.sampling", "natural", reason, "medium", "rule of thumb")
 
 
-def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) -> Timing:
-    """Time candidates, the fastest first, while there is time; the most capable one that has its updates within it."""
+def _choose_encoder(draft: Draft, record: Audit, minutes: float, reporter: Reporter) -> Timing:
+    """Time candidates from the fastest up, while there is time; choose the most capable one that has its updates."""
     # The list of samples to leave out is not written yet; a few samples more change no step's time.
-    asked = {line.path: line.value for line in draft if line.path != EXCLUDE}
+    shared = {line.path: line.value for line in draft if line.path != EXCLUDE}
     candidates = [
-        {**asked, "encoder": encoder, **({} if side is None else {"source.image_size": side})}
-        for encoder, side in reversed(_candidates(found))
+        {**shared, "encoder": encoder, **({} if side is None else {"source.image_size": side})}
+        for encoder, side in reversed(_candidates(record))
     ]
     tried = list[Timing]()
     with reporter.bar("timing steps", len(candidates)) as advance:
-        for each in timings(candidates, minutes):
-            tried.append(each)
+        for candidate in timings(candidates, minutes):
+            tried.append(candidate)
             advance()
-    for each in tried:
-        reporter.say(f"{_name(each)}: {each.step_seconds * 1e3:,.0f} ms per step")
-    timing = next((each for each in reversed(tried) if each.fits(minutes)), tried[0])
-    known = timing.resolution.settings
-    reason = f"{timing.step_seconds * 1e3:,.0f} ms per step of {known.batch_size} samples ({timing.num_steps} timed)"
-    if slow := [each for each in tried if not each.fits(minutes)]:
+    for candidate in tried:
+        reporter.say(f"{_name(candidate)}: {candidate.step_seconds * 1e3:,.0f} ms per step")
+    timing = next((candidate for candidate in reversed(tried) if candidate.fits(minutes)), tried[0])
+    settings = timing.resolution.settings
+    reason = f"{timing.step_seconds * 1e3:,.0f} ms per step of {settings.batch_size} samples ({timing.num_steps} timed)"
+    if slow := [candidate for candidate in tried if not candidate.fits(minutes)]:
         reason += f"; too slow for {minutes:g} minutes: {', '.join(map(_name, slow))}"
-    draft.put("encoder", known.encoder, reason, "high", "measured here")
-    if _is_resized(found):
-        reason = f"the median short side is {_short_side(found):g} px; smaller is faster"
-        draft.put("source.image_size", int(known.source.image_size), reason, "medium", "measured here")
+    draft.put("encoder", settings.encoder, reason, "high", "measured here")
+    if _is_resized(record):
+        reason = f"the median short side is {_short_side(record):g} px; smaller is faster"
+        draft.put("source.image_size", int(settings.source.image_size), reason, "medium", "measured here")
     return timing
 
 
 def _name(timing: Timing) -> str:
-    known = timing.resolution.settings
-    return known.encoder + (f" at {side} px" if isinstance(side := known.source.image_size, int) else "")
+    settings = timing.resolution.settings
+    return settings.encoder + (f" at {side} px" if isinstance(side := settings.source.image_size, int) else "")
 
 
-def _candidates(found: Audit) -> list[tuple[str, int | None]]:
+def _candidates(record: Audit) -> list[tuple[str, int | None]]:
     """Encoders and sizes to try; None leaves the size as the data have it."""
-    if found.kind == "vectors":
+    if record.kind == "vectors":
         return [("mlp", None)]
     device = place("auto", "auto").device
     pairs = ON_CPU if device == "cpu" else ON_GPU
-    if not _is_resized(found):
+    if not _is_resized(record):
         return [(encoder, None) for encoder in dict.fromkeys(encoder for encoder, _ in pairs)]
-    largest = max(8, int(_short_side(found)) // 8 * 8)
+    largest = max(8, int(_short_side(record)) // 8 * 8)
     return list(dict.fromkeys((encoder, min(side, largest)) for encoder, side in pairs))
 
 
-def _short_side(found: Audit) -> float:
+def _short_side(record: Audit) -> float:
     """Median short side, nearly: the shorter of both medians, in pixels."""
-    return min(found.passport.widths[2] or 0.0, found.passport.heights[2] or 0.0)
+    return min(record.passport.widths[2] or 0.0, record.passport.heights[2] or 0.0)
 
 
-def _is_resized(found: Audit) -> bool:
-    """Whether the pictures lie in files, which are brought to a size."""
-    return found.passport.num_bytes is not None
+def _is_resized(record: Audit) -> bool:
+    """Tell whether the pictures lie in files, which are resized to one size."""
+    return record.passport.num_bytes is not None
 
 
-def _about_views(draft: Draft, found: Audit, timing: Timing) -> None:
-    known, reasons = timing.resolution.settings, timing.resolution.reasons
-    preset = known.views.preset
+def _add_view_lines(draft: Draft, record: Audit, timing: Timing) -> None:
+    settings, reasons = timing.resolution.settings, timing.resolution.reasons
+    preset = settings.views.preset
     draft.put("views.preset", preset, reasons.get("views.preset", "by the kind of data"), "medium", "measured here")
-    strength = known.views.jitter_strength
-    if found.kind != "images" or not isinstance(strength, float) or "views.jitter_strength" in timing.resolution.idle:
+    strength = settings.views.jitter_strength
+    if record.kind != "images" or not isinstance(strength, float) or "views.jitter_strength" in timing.resolution.idle:
         return
-    colours = next((cue for cue in found.cues if cue.name == "colours"), None)
+    colours = next((cue for cue in record.cues if cue.name == "colours"), None)
     if colours is not None and colours.skill >= COLOUR_MATTERS and strength > MILD_JITTER:
         reason = f"colours alone predict the class of {colours.accuracy:.0%} (largest class {colours.majority:.0%}): "
         draft.put("views.jitter_strength", MILD_JITTER, f"{reason}kept mild", "medium", "measured here")
-        if isinstance(known.views.grayscale, float) and known.views.grayscale > 0:
+        if isinstance(settings.views.grayscale, float) and settings.views.grayscale > 0:
             draft.put("views.grayscale", 0.0, "as above: grey views would hide the colours", "medium", "measured here")
 
 
-def _timed(draft: Draft, timing: Timing, minutes: float) -> Recommendation:
+def _recommend_epochs(draft: Draft, timing: Timing, minutes: float) -> Recommendation:
     within, fewest = timing.epochs_within(minutes), timing.fewest_epochs
     is_short = within < fewest
     epochs = max(fewest if is_short else within, 1)
@@ -310,8 +310,8 @@ def _timed(draft: Draft, timing: Timing, minutes: float) -> Recommendation:
     seconds, low, high = (
         timing.setup_seconds + steps * each for each in (timing.step_seconds, timing.low, timing.high)
     )
-    told = f"{seconds / 60:.1f} minutes [{low / 60:.1f}, {high / 60:.1f}]"
-    reason = f"{steps:,} updates in {told} here, of {minutes:g} given"
+    duration = f"{seconds / 60:.1f} minutes [{low / 60:.1f}, {high / 60:.1f}]"
+    reason = f"{steps:,} updates in {duration} here, of {minutes:g} given"
     if is_short:
         reason = f"{reason}: fewer than {fewest} epochs would leave features hardly trained"
     elif epochs < within:

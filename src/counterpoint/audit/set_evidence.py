@@ -1,4 +1,4 @@
-"""What the checks look at, computed once: of any samples, and of pictures, with cues of their classes."""
+"""Evidence that the checks share, computed once: of any samples, and of pictures, with cues of their classes."""
 
 # N samples
 
@@ -29,15 +29,15 @@ BLANK_RANGE = 16  # levels between the darkest and the lightest pixels of a pict
 
 @dataclass(frozen=True)
 class SetEvidence:
-    """A collection with what is known of each sample.
+    """A collection with the facts about each sample.
 
     Attributes:
         collection: the samples.
-        digests: hash of each one's content; empty where it cannot be used.
-        is_good_N: which can be used.
-        is_blank_N: which show nothing.
+        digests: hash of each sample's content; empty if it cannot be used.
+        is_good_N: true for samples that can be used.
+        is_blank_N: true for samples that show nothing.
         near: pairs that show the same and are not copies of one content.
-        seen: what the pass over pictures kept; None of vectors.
+        seen: result of the pass over pictures; None for vectors.
     """
 
     collection: AuditedData
@@ -49,12 +49,12 @@ class SetEvidence:
 
     @property
     def noun(self) -> str:
-        """Names of the samples."""
+        """Noun for the samples, in the plural."""
         return "pictures" if self.collection.kind == "images" else "vectors"
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of all samples; those of other data are called after them."""
+        """Names of all samples; those of data to compare with begin with ``against:``."""
         return tuple(
             f"{AGAINST}: {name}" if share.name == AGAINST else name
             for share in self.collection.shares
@@ -68,7 +68,7 @@ class SetEvidence:
 
     @cached_property
     def labels(self) -> np.ndarray | None:
-        """Class numbers of the samples that can be used; None without any."""
+        """Class numbers of the samples that can be used; None if there are no labels."""
         labels_N = self.collection.labels_N
         return None if labels_N is None else labels_N[self.good]
 
@@ -104,22 +104,22 @@ class SetEvidence:
 
         Pictures are compared by their outlines, vectors by their columns at one scale.
         """
-        labels_N, found = self.collection.labels_N, []
+        labels_N, comparisons = self.collection.labels_N, []
         if labels_N is None:
             return []
         ids = self.unique[labels_N[self.unique] >= 0]
         if len(ids) < 2:
             return []
         for part in range(num_parts := -(-len(ids) // MOST_COMPARED)):
-            some = ids[part::num_parts]
+            places = ids[part::num_parts]
             if self.seen is not None:
-                values_ND = outlines(self.seen.looks.small_NSS3[some])
+                values_ND = outlines(self.seen.looks.small_NSS3[places])
             else:
-                values_ND = self.collection.held[some].astype(np.float64)
+                values_ND = self.collection.samples[places].astype(np.float64)
                 values_ND /= np.maximum(values_ND.std(0), 1e-9)
             values = torch.from_numpy(values_ND - values_ND.mean(0))
-            found.append((some, values, label_agreement(values, torch.from_numpy(labels_N[some]))))
-        return found
+            comparisons.append((places, values, label_agreement(values, torch.from_numpy(labels_N[places]))))
+        return comparisons
 
     @cached_property
     def cues(self) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
@@ -134,7 +134,7 @@ class SetEvidence:
         return tuple(self.names[place] for place in list(places)[:MOST_NAMED])
 
     def observed(self, places: Sequence[int], words: str, more: str = "", **rest: Any) -> Observation | None:
-        """A warning that counts samples in its title and names them; None of no samples."""
+        """A warning that counts samples in its title and names them; None if there are no samples."""
         if not places:
             return None
         title = f"{words}: {amount(len(places), self.noun)}{more}"
@@ -145,13 +145,13 @@ class SetEvidence:
         place_of = {tuple(pair): place for place, pair in enumerate(self.near.pairs_P2.tolist())}
         return tuple(self._group(group[:MOST_NAMED], place_of.get(tuple(group))) for group in groups[:MOST_GROUPS])
 
-    def _group(self, kept: Sequence[int], pair: int | None) -> DuplicateGroup:
-        """A group, and its place among the near copies if it is a pair of these."""
+    def _group(self, places: Sequence[int], pair: int | None) -> DuplicateGroup:
+        """Record of a group; ``pair`` is its place among the near copies if it is one of these."""
         collection = self.collection
-        parts = [collection.shares[part].name for part in collection.part_of[kept]]
-        numbers = [] if collection.labels_N is None else collection.labels_N[kept]
+        parts = [collection.shares[part].name for part in collection.part_of[places]]
+        numbers = [] if collection.labels_N is None else collection.labels_N[places]
         return DuplicateGroup(
-            names=self.named(kept),
+            names=self.named(places),
             splits=tuple(parts) if len(collection.shares) > 1 else (),
             labels=tuple(collection.class_names[number] if number >= 0 else "" for number in numbers),
             similarity=1.0 if pair is None else round(float(self.near.similarity_P[pair]), 3),
@@ -161,7 +161,7 @@ class SetEvidence:
 
 
 def of_pictures(collection: AuditedData, seen: Seen) -> SetEvidence:
-    """Everything that the checks of pictures look at; copies are looked for here."""
+    """Collect the evidence for the checks of pictures; copies are searched for here."""
     is_good_N = np.array([not header.reason for header in seen.headers], bool)
     is_blank_N = is_good_N & (seen.looks.range_N < BLANK_RANGE)
     if is_blank_N.sum() > MOSTLY * is_good_N.sum():
@@ -181,8 +181,8 @@ def clear_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_compared_N: np
 
     Args:
         small_NSS3: the pictures, as ``near_copies`` takes them.
-        frame_N4: likewise.
-        is_compared_N: which have something to compare.
+        frame_N4: their borders, likewise.
+        is_compared_N: true for pictures that have something to compare.
         side_N: their shorter sides in pixels.
     """
     near = near_copies(small_NSS3, frame_N4, is_compared_N & (side_N >= LEAST_SIDE))
@@ -219,9 +219,9 @@ def same_content(digests: Sequence[Hashable]) -> list[list[int]]:
     return sorted((group for group in places.values() if len(group) > 1), key=lambda group: (-len(group), group))
 
 
-def warned(found: Sequence[object], **rest: Any) -> Observation | None:
-    """A warning, unless another level is given, about things that it counts; None of none."""
-    return Observation(**{"level": "warning", "count": len(found), **rest}) if found else None
+def warned(items: Sequence[object], **rest: Any) -> Observation | None:
+    """A warning, unless another level is given, about items that it counts; None if there are none."""
+    return Observation(**{"level": "warning", "count": len(items), **rest}) if items else None
 
 
 Check = Callable[[SetEvidence], Observation | None]

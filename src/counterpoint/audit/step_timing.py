@@ -1,4 +1,4 @@
-"""What a step of training takes on this machine, for candidates from the fastest up while there is time."""
+"""Time of a training step on this machine, for candidates from the fastest up while there is time."""
 
 import itertools
 import math
@@ -46,10 +46,10 @@ class Timing:
         resolution: settings with every ``auto`` filled in, and the reasons.
         batches_per_epoch: steps of an epoch.
         step_seconds: mean over the steps that were timed.
-        low: what 39 of 40 steps exceed, at least 15 % below the mean.
-        high: what 39 of 40 steps stay below, at least 15 % above it.
-        num_steps: how many were timed.
-        setup_seconds: to open the data and build the run's parts.
+        low: time that 39 of 40 steps exceed, at least 15 % below the mean.
+        high: time that 39 of 40 steps stay below, at least 15 % above it.
+        num_steps: number of steps that were timed.
+        setup_seconds: time to open the data and build the run's parts.
     """
 
     resolution: Resolution
@@ -62,16 +62,16 @@ class Timing:
 
     @property
     def fewest_epochs(self) -> int:
-        """Fewer would leave features hardly trained."""
+        """The fewest epochs that train features enough."""
         return max(FEWEST_EPOCHS, math.ceil(FEWEST_UPDATES / self.batches_per_epoch))
 
     def epochs_within(self, minutes: float) -> int:
-        """Epochs that there is time for."""
+        """Number of epochs that there is time for."""
         seconds = max(0.0, SHARE_FOR_STEPS * 60 * minutes - self.setup_seconds)
         return int(seconds / (self.batches_per_epoch * self.step_seconds))
 
     def fits(self, minutes: float) -> bool:
-        """Whether enough epochs are within the time."""
+        """Tell whether enough epochs fit into the time."""
         return self.epochs_within(minutes) >= self.fewest_epochs
 
 
@@ -80,15 +80,15 @@ def timings(candidates: Sequence[dict[str, Any]], minutes: float) -> Iterator[Ti
 
     Args:
         candidates: settings by dotted path, the fastest first.
-        minutes: that training may take.
+        minutes: time that training may take.
 
     Yields:
-        Of each that was timed what it takes; the last may not fit into the time.
+        The timing of each candidate that was timed; the last may not fit into the time.
     """
     begun, share = time.perf_counter(), SHARE_FOR_TIMING * 60 * minutes
     opened: dict[Any, tuple[Source, float]] = {}
-    for asked in candidates:
-        side, settings = asked.get("source.image_size"), build(TrainSettings, nest(asked), "recommendation")
+    for candidate in candidates:
+        side, settings = candidate.get("source.image_size"), build(TrainSettings, nest(candidate), "recommendation")
         if side not in opened:
             started = time.perf_counter()
             source = open_source(settings.data, settings.source, progress=Reporter(quiet=True).bar)
@@ -98,7 +98,7 @@ def timings(candidates: Sequence[dict[str, Any]], minutes: float) -> Iterator[Ti
         try:
             timing = _time_steps(settings, source, opening, hopeless, seconds)
         except (TrainingError, MemoryError, torch.OutOfMemoryError):
-            if asked is candidates[0]:
+            if candidate is candidates[0]:
                 raise
             return  # a larger encoder, or larger pictures, than this machine has memory for
         yield timing
@@ -107,7 +107,7 @@ def timings(candidates: Sequence[dict[str, Any]], minutes: float) -> Iterator[Ti
 
 
 def _time_steps(settings: TrainSettings, source: Source, opening: float, hopeless: float, seconds: float) -> Timing:
-    """Take some steps as ``train`` does, one where it is hopelessly long, and for some seconds; nothing is written."""
+    """Take steps as ``train`` does, for some seconds, or one if it is hopelessly long; nothing is written."""
     started = time.perf_counter()
     placement = place(settings.engine.device, settings.engine.precision)
     assembled = assemble(resolve_holdout(settings, source), source, placement, Given())

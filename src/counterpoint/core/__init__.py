@@ -22,7 +22,7 @@ def check_supported() -> None:
 
     Raises:
         ImportError: one of them is not supported.
-        SystemExit: the same where the command was started; its code is 2, and the line is on standard error.
+        SystemExit: the same if the command was started; its code is 2, and the line is on standard error.
     """
     python, torch = sys.version_info[:2], _torch_version()
     if sys.platform not in SYSTEMS or sys.maxsize < 2**32:
@@ -37,7 +37,7 @@ def check_supported() -> None:
 
 
 def _torch_version() -> tuple[int, ...] | None:
-    """The first two numbers of the torch that is installed, which is not loaded; None where it does not say."""
+    """The first two numbers of the torch that is installed, which is not loaded; None if it does not say."""
     try:
         numbers = re.match(r"(\d+)\.(\d+)", version("torch") or "")
     except PackageNotFoundError:

@@ -35,9 +35,9 @@ def to_samples(
 
     Args:
         array: NumPy array, tensor, or nested sequence.
-        kind: what is expected; None accepts both.
-        name: what to call the array in errors.
-        channels: of the images that are expected, where that is known.
+        kind: the kind that is expected; None accepts both.
+        name: name of the array in errors.
+        channels: number of channels of the expected images, if it is known.
 
     Raises:
         DataError: not numeric, not finite (the first bad sample is named), wrong or ambiguous shape, or wrong range.
@@ -68,7 +68,7 @@ def to_samples(
 
 
 def with_missing() -> AbstractContextManager[None]:
-    """Vectors that are opened here may hold NaN, and infinity, also in place of what float32 cannot hold."""
+    """Let vectors that are opened in the block hold NaN, and infinity, also in place of what float32 cannot hold."""
     return holding(_MAY_MISS, True)
 
 
@@ -76,10 +76,10 @@ def finite_vectors(array: Any, *, name: str = "data") -> tuple[Tensor, Tensor]:
     """Vectors as ``to_samples`` gives them, of those rows that hold neither NaN nor infinity.
 
     Returns:
-        float32 (m, d), and bool (n,): which rows they are.
+        float32 (m, d), and bool (n,), true for the rows that they are.
 
     Raises:
-        DataError: as ``to_samples``; also where no row, or only one, is finite.
+        DataError: as ``to_samples``; also if no row, or only one, is finite.
 
     >>> finite_vectors([[1.0, 2.0], [float("nan"), 0.0], [3.0, 4.0]])[1].tolist()
     [True, False, True]
@@ -88,9 +88,9 @@ def finite_vectors(array: Any, *, name: str = "data") -> tuple[Tensor, Tensor]:
     if samples.ndim != 2 or not samples.is_floating_point():
         return (vectors := to_samples(samples, "vectors", name=name)), torch.ones(len(vectors), dtype=torch.bool)
     is_finite_N = samples.isfinite().all(dim=1)
-    # Where hardly anything is left, the error of the whole names the rows, or the columns.
-    kept = samples[is_finite_N] if 1 < int(is_finite_N.sum()) < len(samples) else samples
-    return to_samples(kept, "vectors", name=name), is_finite_N
+    # If hardly anything is left, the error about all rows names the rows, or the columns.
+    rows = samples[is_finite_N] if 1 < int(is_finite_N.sum()) < len(samples) else samples
+    return to_samples(rows, "vectors", name=name), is_finite_N
 
 
 def check_finite(samples: Tensor, name: str, remedy: str = "") -> None:
@@ -157,22 +157,22 @@ def _as_tensor(array: Any, name: str) -> Tensor:
         raise DataError(f"{name} must hold samples: (n, d), (n, h, w), (n, h, w, c) or (n, c, h, w), got {shape}")
     is_bytes = values.dtype in (torch.uint8, np.uint8)
     if isinstance(values, Tensor):
-        held = values if is_bytes else values.to(torch.float32)
+        tensor = values if is_bytes else values.to(torch.float32)
     else:
-        with np.errstate(over="ignore"):  # `_check_held` names what does not fit
+        with np.errstate(over="ignore"):  # `_check_float32_range` names what does not fit
             # A copy: torch takes no negative strides, and no read-only array without a warning.
-            held = torch.from_numpy(np.array(values, dtype=np.uint8 if is_bytes else np.float32))
-    if values.dtype.itemsize > held.dtype.itemsize and not _MAY_MISS.get():
-        _check_held(held, values, name)
-    return held
+            tensor = torch.from_numpy(np.array(values, dtype=np.uint8 if is_bytes else np.float32))
+    if values.dtype.itemsize > tensor.dtype.itemsize and not _MAY_MISS.get():
+        _check_float32_range(tensor, values, name)
+    return tensor
 
 
-def _check_held(held: Tensor, given: Tensor | np.ndarray, name: str) -> None:
+def _check_float32_range(tensor: Tensor, values: Tensor | np.ndarray, name: str) -> None:
     """Name the first sample that float32 cannot hold: beyond its range, or that it does not tell from 0."""
-    rows = held.flatten(1)
+    rows = tensor.flatten(1)
     doubtful = torch.isinf(rows).any(dim=1) | ~rows.any(dim=1)  # rare: only these are compared
     for row in doubtful.nonzero()[:, 0].tolist():
-        exact = np.asarray(given[row], dtype=np.float64).ravel()
+        exact = np.asarray(values[row], dtype=np.float64).ravel()
         value = exact[np.abs(exact).argmax()]  # of NaN the first, which is reported elsewhere
         if value != 0 and np.isfinite(exact).all():
             way = "down" if abs(value) > 1 else "up"
@@ -187,9 +187,9 @@ def _channels_first(images: Tensor, name: str, channels: int | None) -> Tensor:
     if images.ndim == 3:
         # Three pictures of 28 x 28 are not one colour picture to an encoder for grey ones.
         if shape[2] in COLOUR_CHANNELS or (shape[0] == 3 and channels != 1):
-            one = "hwc" if shape[2] in COLOUR_CHANNELS else "chw"
+            axes = "hwc" if shape[2] in COLOUR_CHANNELS else "chw"
             raise DataError(
-                f"{name} of shape {shape} could be one picture ({', '.join(one)}) or {shape[0]} grey ones (n, h, w); "
+                f"{name} of shape {shape} could be one picture ({', '.join(axes)}) or {shape[0]} grey ones (n, h, w); "
                 "give one picture a leading axis, x[None], and grey pictures a trailing one, x[..., None]"
             )
         return images[:, None]

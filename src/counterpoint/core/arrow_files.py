@@ -34,9 +34,9 @@ def vector_writer(path: Path, width: int, first_row: int | None = None) -> Itera
     Each call writes its rows in row groups of ``GROUP_ROWS``; the same rows in the same groups are the same bytes.
 
     Args:
-        path: of a file that is replaced.
-        width: of the vectors, which are float32.
-        first_row: of a part of a table: a column named row then has its number in the whole.
+        path: file to write; an earlier one is replaced.
+        width: number of columns of the vectors, which are float32.
+        first_row: number of the first row in the whole table, if this is a part; a column named row has the numbers.
 
     Raises:
         OSError: it cannot be written.
@@ -69,7 +69,7 @@ def write_groups(path: Path, columns: Mapping[str, str], groups: Iterable[Mappin
     """Write a Parquet table, a row group at a time.
 
     Args:
-        path: of a file that is replaced.
+        path: file to write; an earlier one is replaced.
         columns: names, and types as Arrow calls them.
         groups: the values of each column in each row group.
 
@@ -87,7 +87,7 @@ def write_columns(path: Path, columns: Mapping[str, Sequence[Any] | np.ndarray])
     """Write a Parquet table of one row group.
 
     Args:
-        path: of a file that is replaced.
+        path: file to write; an earlier one is replaced.
         columns: texts, bytes or numbers of each row; rows of an array (n, d) are lists of a fixed size.
 
     Raises:
@@ -105,7 +105,7 @@ def write_columns(path: Path, columns: Mapping[str, Sequence[Any] | np.ndarray])
 
 
 class TableFile:
-    """One table, memory-mapped where it is on disk; rows are read chunk by chunk (record batch or row group).
+    """One table, memory-mapped if it is on disk; rows are read chunk by chunk (record batch or row group).
 
     Args:
         path: .parquet, or an Arrow file or stream of any other suffix; or a folder of shards.
@@ -113,9 +113,9 @@ class TableFile:
 
     Attributes:
         kinds: kind of each column, in order; an image is a struct of bytes and path.
-        class_names: names of the classes of integer columns, where Hugging Face's metadata has them.
+        class_names: names of the classes of integer columns, if Hugging Face's metadata has them.
         num_chunks: number of its row groups or record batches.
-        chunk_bytes: bytes that must be unpacked to reach one row; 0 where rows are reached directly.
+        chunk_bytes: bytes that must be unpacked to reach one row; 0 if rows are reached directly.
 
     Raises:
         UsageError: pyarrow is missing.
@@ -124,20 +124,20 @@ class TableFile:
 
     def __init__(self, path: Path, shards: Sequence[Path] = ()) -> None:
         self.path, self._shards = path, tuple(shards)
-        self._kept: OrderedDict[tuple[int, str], Any] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, str], Any] = OrderedDict()
         self._lock = threading.Lock()
         arrow = require_arrow(path.suffix)
         self._errors = (OSError, ValueError, KeyError, MemoryError, arrow.ArrowException)
         try:
             chunks_of = _parquet_chunks if shards or path.suffix == PARQUET_SUFFIX else _ipc_chunks
-            self._chunks = _joined([chunks_of(arrow, each) for each in shards or (path,)])
+            self._chunks = _joined([chunks_of(arrow, shard) for shard in shards or (path,)])
             num_rows, num_bytes = sum(self._chunks.lengths), self._chunks.num_bytes
             # Each row gets a name, before any of them is read.
             if min(self._chunks.lengths, default=0) < 0 or num_rows > num_bytes:
                 raise ValueError(f"it claims {num_rows:,} rows in {num_bytes:,} bytes")
             columns, metadata = self._chunks.schema, self._chunks.schema.metadata or {}
             self.kinds: dict[str, ColumnKind] = {field.name: _kind(arrow.types, field.type) for field in columns}
-            self.class_names = {name: each for name, each in _class_names(metadata).items() if name in self.kinds}
+            self.class_names = {name: names for name, names in _class_names(metadata).items() if name in self.kinds}
         except self._errors as error:
             raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
         self.num_chunks, self.chunk_bytes = len(self._chunks.lengths), self._chunks.unpacked_bytes
@@ -173,7 +173,7 @@ class TableFile:
             raise DataError(f"{self.path}: column {name!r} cannot be read: {first_line(error)}") from None
 
     def values(self, name: str, chunk: int) -> np.ndarray:
-        """A column of numbers (n,), or of vectors (n, d), in a chunk; quick where these have a fixed width.
+        """A column of numbers (n,), or of vectors (n, d), in a chunk; quick if these have a fixed width.
 
         Raises:
             ValueError: it is damaged, or has rows without a value or of other widths.
@@ -210,19 +210,19 @@ class TableFile:
     def _load(self, chunk: int, name: str) -> Any:
         """A column of a chunk, checked once and kept for a while; ValueError for any damage."""
         with self._lock:
-            if (chunk, name) not in self._kept:
+            if (chunk, name) not in self._cache:
                 try:
                     column = self._chunks.load(chunk, name)
                     # A damaged offset would be followed out of the buffer, which ends the process without a word.
                     column.validate(full=True)
                 except self._errors as error:
                     raise ValueError(first_line(error)) from None
-                self._kept[chunk, name] = column
-                own = [key for key in self._kept if key[1] == name]
+                self._cache[chunk, name] = column
+                own = [key for key in self._cache if key[1] == name]
                 if len(own) > CHUNKS_KEPT:
-                    del self._kept[own[0]]
-            self._kept.move_to_end((chunk, name))
-            return self._kept[chunk, name]
+                    del self._cache[own[0]]
+            self._cache.move_to_end((chunk, name))
+            return self._cache[chunk, name]
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class TextColumn(Sequence[str]):
 
 @dataclass(frozen=True)
 class _Chunks:
-    """How one format is read: rows and file of each chunk, and a function that loads a column of one."""
+    """Reader of one format: rows and file of each chunk, and a function that loads a column of a chunk."""
 
     schema: Any
     lengths: Sequence[int]
@@ -271,8 +271,8 @@ def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
             group = file.read_row_group(chunk, [name], use_threads=False)
         else:  # opened anew, as it must still be the object whose groups are known
             try:
-                known = arrow.parquet.ParquetFile(path.open_input(), metadata=file.metadata, pre_buffer=True)
-                group = known.read_row_group(chunk, [name], use_threads=False)
+                reopened = arrow.parquet.ParquetFile(path.open_input(), metadata=file.metadata, pre_buffer=True)
+                group = reopened.read_row_group(chunk, [name], use_threads=False)
             except (CounterpointError, MemoryError, arrow.ArrowException):
                 raise
             except Exception as error:  # as in ``Address``: a store that is away makes no row a bad one
@@ -300,7 +300,7 @@ def _joined(shards: Sequence[_Chunks]) -> _Chunks:
 def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
     """Record batches of an Arrow file (random access) or stream (read through once; its bytes stay mapped)."""
     mapped = _mapped(arrow, path)
-    # Which of the two forms a file has, only its content says.
+    # Only the content of a file says which of the two forms it has.
     try:
         reader = arrow.ipc.open_file(mapped)
     except arrow.ArrowInvalid:
@@ -340,7 +340,7 @@ def _kind(types: Any, of: Any) -> ColumnKind:
 
 
 def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, tuple[str, ...]]:
-    """Class names in Hugging Face's metadata; nothing where there are none, or where they make no sense."""
+    """Class names in Hugging Face's metadata; nothing if there are none, or if they make no sense."""
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
         labels = {column: feature["names"] for column, feature in features.items() if "names" in feature}

@@ -1,4 +1,4 @@
-"""What the modules of a folder hold under one name: a new module is found by that, without a list.
+"""Values that the modules of a folder assign to one name, so that a new module is found without a list.
 
 Reading a module as text loads nothing. Importing most of them would load torch, which takes a second: a package that is
 called as the verb it is named after, such as ``counterpoint.export``, imports its module at the first call.
@@ -18,12 +18,12 @@ PACKAGE = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Held:
-    """What one module holds under the name.
+    """The value that one module assigns to the name.
 
     Attributes:
-        module: its full name.
-        tree: its code.
-        value: the code that the name is assigned.
+        module: full name of the module.
+        tree: code of the module.
+        value: code that the name is assigned.
     """
 
     module: str
@@ -35,8 +35,8 @@ def held(folder: str, name: str) -> Iterator[Held]:
     """Read the modules of a folder that assign a name at top level, in the order of their files.
 
     Args:
-        folder: inside the package, such as ``data/formats``, or one module of it, such as ``nn/encoders.py``.
-        name: as the assignment begins, such as ``CATALOGUE``.
+        folder: folder of the package, such as ``data/formats``, or one module, such as ``nn/encoders.py``.
+        name: name that is assigned, such as ``CATALOGUE``.
 
     >>> [each.module for each in held("diagnostics", "METRICS")][0]
     'counterpoint.diagnostics.alignment'
@@ -58,15 +58,15 @@ def held(folder: str, name: str) -> Iterator[Held]:
 
 def loaded(folder: str, name: str) -> list[Any]:
     """Import the modules of a folder that assign a name at top level, and return its value in each."""
-    return [getattr(import_module(each.module), name) for each in held(folder, name)]
+    return [getattr(import_module(catalogue.module), name) for catalogue in held(folder, name)]
 
 
 def call_as(package: str, function: str) -> None:
     """Let a package be called: the public verb ``cp.export`` and the package share a name, which an import binds to it.
 
     Args:
-        package: its name.
-        function: what a call runs, as ``module.name`` in the package; the module is imported at the first call.
+        package: name of the package.
+        function: function to call, as ``module.name`` in the package; its module is imported at the first call.
     """
     module, name = f"{package}.{function}".rsplit(".", 1)
 

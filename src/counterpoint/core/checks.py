@@ -110,7 +110,7 @@ def check_held(values: Tensor, name: str, *, error: type[Exception] = TypeError)
 
 
 def require_numbers(values: object, name: str) -> None:
-    """Refuse a tensor that holds none, or not all of them.
+    """Refuse a tensor that holds no numbers, or not all of them.
 
     Raises:
         UsageError: it is sparse, nested, quantized or on the device meta.
@@ -144,7 +144,7 @@ def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:
         raise ValueError(f"{name} must have at least {min_rows} rows, got {len(z_ND)}")
     if bool(torch.isfinite(z_ND.sum())):
         return
-    # Part by part: of a large table isfinite() of all would take as much memory again.
+    # Part by part: isfinite() of a large table at once would take as much memory again.
     finite_N = torch.cat([torch.isfinite(part).all(dim=1) for part in z_ND.split(ROWS_AT_ONCE)])
     if not bool(finite_N.all()):
         first, *others = (~finite_N).nonzero()[:, 0].tolist()

@@ -142,17 +142,17 @@ def slice_directions(num_slices: int, like_ND: Tensor, *, seed: int, step: int) 
 
 def knots() -> list[tuple[float, float, float]]:
     """Positive knots t of the trapezoid rule, with the normal's characteristic function there and the knot's weight."""
-    found = []
+    positive_knots = []
     for number in range(1, HALF + 1):
         t = number * STEP
         normal_at_t = math.exp(-t * t / 2)
         # Twice for the knot at -t; the ends of the interval have half the weight.
-        found.append((t, normal_at_t, (1 if number == HALF else 2) * STEP * normal_at_t))
-    return found
+        positive_knots.append((t, normal_at_t, (1 if number == HALF else 2) * STEP * normal_at_t))
+    return positive_knots
 
 
 def epps_pulley(p_NM: Tensor) -> Tensor:
-    r"""Epps and Pulley's statistic of each column: how far its characteristic function is from the normal's.
+    r"""Epps and Pulley's statistic of each column: distance of its characteristic function from the normal's.
 
     .. math::
         T_m = n \int_{-5}^{5} \Big| \frac{1}{n} \sum_i e^{\mathrm{i} t p_{im}} - e^{-t^2 / 2} \Big|^2
@@ -190,5 +190,5 @@ def _add_key(first: Tensor, second: Tensor, words: list[Tensor], turn: int) -> N
 
 @functools.cache
 def _rotations(round_number: int, ndim: int, device: torch.device) -> Tensor:
-    """How far each of a round's two mixes rotates, to meet tensors of this many axes."""
+    """Bits by which each of a round's two mixes rotates, shaped for tensors of this many axes."""
     return torch.tensor(ROTATIONS[round_number], device=device).reshape(2, *[1] * (ndim - 1))

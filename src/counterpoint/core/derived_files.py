@@ -1,7 +1,7 @@
-"""Which run, and which weights of it, a file in a run folder is of: written into the file, checked by every reader.
+"""Origin of a file in a run folder, its run and the run's weights: written into the file, checked by every reader.
 
 The id of a run is in ``run.json``, the hash of its weights in ``encoder.json``. Runs of earlier versions have no
-id, and their files are read without one. Loads without torch.
+id, and their files are read without one. This module loads without torch.
 """
 
 import shlex
@@ -20,7 +20,7 @@ WEIGHTS_SHA256 = "weights_sha256"  # key of ``encoder.json``
 
 
 def origin_of(folder: RunFolder) -> dict[str, str | None] | None:
-    """The run and the weights that a folder has now, which may have none yet; None of a run without an id.
+    """The run and the weights that a folder has now, which may have none yet; None for a run without an id.
 
     Raises:
         StaleFileError: ``encoder.json`` is of another run.
@@ -40,25 +40,25 @@ def write_card(folder: RunFolder, path: Path, values: Mapping[str, Any]) -> None
 
 
 def read_card(folder: RunFolder, path: Path, *, must_be_sealed: bool = False) -> dict[str, Any]:
-    """Read what ``write_card`` wrote; raises as ``read_derived``."""
+    """Read a card that ``write_card`` wrote; raises as ``read_derived``."""
     values = read_sealed(path, must_be_sealed=must_be_sealed)
     check_run(folder, path, values.pop(RUN, None))
     return values
 
 
 def write_derived(folder: RunFolder | None, path: Path, values: Mapping[str, Any]) -> None:
-    """Write a sealed JSON file about the present weights of a run, which it names; or of none."""
+    """Write a sealed JSON file about the present weights of a run, which it names; without a folder, of no run."""
     origin = None if folder is None else origin_of(folder)
     write_sealed(path, {**values, **({} if origin is None else {OF: origin})})
 
 
 def read_derived(folder: RunFolder | None, path: Path, *, must_be_sealed: bool = False) -> dict[str, Any]:
-    """Read what ``write_derived`` wrote.
+    """Read a file that ``write_derived`` wrote.
 
     Args:
-        folder: the run; None where it is about an encoder that no run has trained.
-        path: of the file.
-        must_be_sealed: it is not of version 0.1.0, which wrote no hash.
+        folder: the run; None if the file is about an encoder that no run has trained.
+        path: the file.
+        must_be_sealed: true if the file is not of version 0.1.0, which wrote no hash.
 
     Raises:
         StaleFileError: it is of another run, or of other weights than the run has now.
@@ -71,13 +71,13 @@ def read_derived(folder: RunFolder | None, path: Path, *, must_be_sealed: bool =
     return values
 
 
-def check_origin(folder: RunFolder, path: Path, found: Any) -> None:
-    """Require that what a file says of its origin is the run in whose folder it lies, with its present weights.
+def check_origin(folder: RunFolder, path: Path, origin: Any) -> None:
+    """Require that the origin that a file states is the run in whose folder it lies, with its present weights.
 
     Raises:
         StaleFileError: it is not.
     """
-    origin = found if isinstance(found, Mapping) else {}
+    origin = origin if isinstance(origin, Mapping) else {}
     check_run(folder, path, origin.get(RUN))
     now = origin_of(folder)
     if now is not None and origin.get(WEIGHTS) != now[WEIGHTS]:
@@ -87,16 +87,16 @@ def check_origin(folder: RunFolder, path: Path, found: Any) -> None:
         )
 
 
-def check_run(folder: RunFolder, path: Path, found: Any) -> None:
-    """Require that a file is of the run in whose folder it lies; in a folder without ``run.json`` nothing tells.
+def check_run(folder: RunFolder, path: Path, file_run_id: Any) -> None:
+    """Require that a file is of the run in whose folder it lies; a folder without ``run.json`` is not checked.
 
     Raises:
         StaleFileError: it is not.
     """
     run_id, status = folder.run_id, folder.home.status
-    if status.exists() and found != run_id:
+    if status.exists() and file_run_id != run_id:
         raise StaleFileError(
-            f"{path} is of another run ({found or 'without an id'}) than {status} ({run_id or 'without an id'}); "
+            f"{path} is of another run ({file_run_id or 'without an id'}) than {status} ({run_id or 'without an id'}); "
             f"{_remedy(folder, path)}"
         )
 

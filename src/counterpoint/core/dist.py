@@ -31,13 +31,13 @@ RETRY_SECONDS = 2.0
 
 
 def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_SECONDS) -> None:
-    """Meet the other processes; nothing for one process, or where the group is there already.
+    """Join the other processes; do nothing for one process, or if the group is there already.
 
     Tensors on the CPU go through gloo on every device, so that flags and texts never wait for a GPU.
 
     Args:
-        ranks: who and where this process is.
-        device: where it computes.
+        ranks: rank and address of this process.
+        device: device that this process computes on.
         timeout: seconds that a collective waits for the slowest rank before it fails.
     """
     if ranks.world_size == 1 or dist.is_initialized():
@@ -84,14 +84,14 @@ def leave_ranks(*, is_orderly: bool = True) -> None:
 
 
 def is_lost_contact(error: Exception) -> bool:
-    """Whether an error of a collective says that another rank is gone."""
+    """Tell whether an error of a collective says that another rank is gone."""
     # Which class is raised depends on backend and place; gloo's own errors are plain RuntimeErrors.
     words = str(error).lower()
     return isinstance(error, dist.DistError) or "gloo" in words or "nccl" in words or "connection" in words
 
 
 def is_first_rank() -> bool:
-    """This process is rank 0, which alone writes the run folder; True for one process.
+    """Tell whether this process is rank 0, which alone writes the run folder; True for one process.
 
     >>> is_first_rank()
     True
@@ -132,7 +132,7 @@ def broadcast_text(text: str) -> str:
     """Rank 0's text on every rank.
 
     Args:
-        text: what rank 0 has to say; ignored on the others.
+        text: text of rank 0; ignored on the other ranks.
 
     >>> broadcast_text("run-7")
     'run-7'
@@ -141,7 +141,7 @@ def broadcast_text(text: str) -> str:
 
 
 def ranks_that_differ(text: str) -> list[int]:
-    """Ranks whose text is not rank 0's; empty where all agree. The same answer on every rank.
+    """Ranks whose text is not rank 0's; empty if all agree. Every rank gets the same answer.
 
     >>> ranks_that_differ("settings")
     []
@@ -240,7 +240,7 @@ def merge_columns(partial_M: Tensor, in_log_domain: bool) -> Tensor:
 
 
 def check_equal_batches(x_ND: Tensor, labels_N: Tensor | None = None) -> None:
-    """Require batches of one size on all ranks; where they differ, every rank raises, so that none is left waiting.
+    """Require batches of one size on all ranks; if they differ, every rank raises, so that none is left waiting.
 
     With unequal batches the mean over ranks of mean losses weighs samples unequally: it is not the loss of the batch.
 
@@ -256,15 +256,15 @@ def check_equal_batches(x_ND: Tensor, labels_N: Tensor | None = None) -> None:
     # The counts travel as a batch of their own: one collective, and every rank sees all of them.
     own = torch.tensor([x_ND.shape[0], x_ND.shape[1], labels_N is not None], device=x_ND.device)
     samples, features, labelled = gather_rows(own[None, :]).mT.tolist()
-    for what, counts, remedy in (
+    for noun, counts, remedy in (
         ("samples", samples, "leave the incomplete last batch out (drop_last=True)"),
         ("features", features, "use one encoder"),
         ("sets of labels", labelled, "pass labels on all ranks or on none"),
     ):
         if len(set(counts)) > 1:
-            told = ", ".join(map(str, counts))
+            listed = ", ".join(map(str, counts))
             raise ValueError(
-                f"batches must be equally large on all ranks, got {told} {what} on ranks 0, 1, ...; {remedy}"
+                f"batches must be equally large on all ranks, got {listed} {noun} on ranks 0, 1, ...; {remedy}"
             )
 
 
@@ -283,12 +283,12 @@ def _await_first_rank(ranks: Ranks, timeout: float) -> None:
 
 
 def _apply(collective: type[Function], *inputs: Any) -> Tensor:
-    """``collective.apply``, which torch leaves untyped."""
+    """Call ``collective.apply``, which torch leaves untyped."""
     return collective.apply(*inputs)  # pyright: ignore[reportReturnType]
 
 
 def _wide(x: Tensor) -> Tensor:
-    """A copy to add up in: float32 at least, contiguous."""
+    """Copy a tensor to add up in: float32 at least, contiguous."""
     # Half precision would round once per rank; the copy is what the collective writes to.
     dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
     return x.to(dtype, copy=True, memory_format=torch.contiguous_format)
@@ -307,7 +307,7 @@ class _OverRanks(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # The adjoint of the adjoint is the map itself: which gives derivatives of any order.
+        # The adjoint of the adjoint is the map itself, which gives derivatives of any order.
         return _apply(_OverRanks, gradient, ctx.adjoint, ctx.own), None, None
 
     @staticmethod

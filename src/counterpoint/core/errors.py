@@ -92,7 +92,7 @@ class CounterpointError(Exception):
     """Any failure with a cause the user can remove; its text is one line and says how."""
 
     def __str__(self) -> str:
-        """The line, with what names in it would do to a terminal made visible."""
+        """The line, with characters that a terminal would obey made visible."""
         return shown(super().__str__())
 
 
@@ -137,16 +137,16 @@ class NonFiniteError(CounterpointError, ValueError):
 
 
 def gone(name: str) -> str:
-    """Why a setting, verb or format of an earlier version was removed; empty for any other name.
+    """Say why a setting, verb or format of an earlier version was removed; empty for any other name.
 
     >>> gone("engine.backend")
     'engine.backend is gone: training runs on plain torch alone, which gave the same results'
     """
-    known = name if name in GONE else name.replace("_", "-")
-    return f"{known} is gone: {GONE[known]}" if known in GONE else ""
+    key = name if name in GONE else name.replace("_", "-")
+    return f"{key} is gone: {GONE[key]}" if key in GONE else ""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, candidates: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest known name, or nothing when none is close.
 
     >>> nearest("simclrr", ["simclr", "ncl"])
@@ -154,7 +154,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("zzz", ["simclr", "ncl"])
     ''
     """
-    matches = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name.lower(), list(candidates), n=1, cutoff=0.6)
     return f"; did you mean '{matches[0]}'?" if matches else ""
 
 
@@ -174,11 +174,11 @@ def some(names: Sequence[str], most: int = MOST_NAMED) -> str:
     return ", ".join(names[:most]) + more
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
+def unknown_name(kind: str, name: str, names: Iterable[str]) -> UsageError:
     """Build the error for a name that no catalogue holds.
 
     >>> print(unknown_name("method", "simcrl", ["ncl", "simclr"]))
     unknown method 'simcrl'; did you mean 'simclr'? (known: ncl, simclr)
     """
-    names = list(known)
+    names = list(names)
     return UsageError(f"unknown {kind} {name!r}{nearest(name, names)} (known: {', '.join(names)})")

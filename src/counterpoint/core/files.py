@@ -20,7 +20,7 @@ from counterpoint.core.user_files import Address, open_regular, read_text
 
 UNTOUCHED = "the earlier content is untouched"
 TEMPORARY = ".tmp"  # in the names of files that are not finished
-# Ends of hidden names of folders: what is half made, or half removed; and an earlier one, which is always whole.
+# Ends of hidden names of folders: of one half made or half removed, and of an earlier one, which is complete.
 NEW, OLD = f".new{TEMPORARY}", f".old{TEMPORARY}"
 EXPORT_RECORD = "export.json"  # in every folder that `export` wrote
 LEFT_BEHIND = frozenset({"__pycache__", ".DS_Store", "Thumbs.db"})
@@ -29,7 +29,7 @@ SEAL = "sha256"  # key of the hash in a sealed JSON file, and first word of the 
 
 @dataclass(frozen=True)
 class Seal:
-    """What identifies a file: its length in bytes and the SHA-256 of its content."""
+    """Identity of a file: its length in bytes and the SHA-256 of its content."""
 
     size: int
     sha256: str
@@ -63,11 +63,11 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> Seal:
     """Write pieces one after the other and hash them; not flushed to disk yet.
 
     Args:
-        path: replaced if it exists.
+        path: file to write; it is replaced if it exists.
         pieces: content of the file.
 
     Returns:
-        Length and hash of what was meant to be written, so that a disk that changes it does not go unnoticed.
+        Length and hash of the intended content, so that a disk that changes it does not go unnoticed.
 
     Raises:
         OSError: the disk is full, read-only or otherwise refuses.
@@ -147,9 +147,9 @@ def dead_siblings(path: Path, end: str) -> list[Path]:
         names = [name for name in os.listdir(path.parent) if name.startswith(start)]
     except OSError:  # the next write there reports it
         return []
-    made = re.compile(rf"{re.escape(start)}(\d+)-[0-9a-f]{{8}}{re.escape(end)}", re.ASCII)
-    owned = {name: found for name in names if (found := made.fullmatch(name))}
-    return [path.with_name(name) for name, found in owned.items() if not is_running(int(found[1]))]
+    pattern = re.compile(rf"{re.escape(start)}(\d+)-[0-9a-f]{{8}}{re.escape(end)}", re.ASCII)
+    owned = {name: match for name in names if (match := pattern.fullmatch(name))}
+    return [path.with_name(name) for name, match in owned.items() if not is_running(int(match[1]))]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -169,11 +169,11 @@ def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_sealed(path: Path, *, must_be_sealed: bool = False) -> dict[str, Any]:
-    """Read what ``write_sealed`` wrote.
+    """Read a JSON object that ``write_sealed`` wrote.
 
     Args:
-        path: of the file.
-        must_be_sealed: it is not of version 0.1.0, which wrote no hash.
+        path: the file.
+        must_be_sealed: true if it is not of version 0.1.0, which wrote no hash.
 
     Raises:
         RunError: the file is missing, holds no JSON object, or was changed after it was written.
@@ -202,24 +202,24 @@ def with_run(text: str, run_id: str | None) -> str:
 
 
 def run_named_in(text: str) -> str | None:
-    r"""The id that ``with_run`` wrote; None where there is none.
+    r"""The id that ``with_run`` wrote; None if there is none.
 
     >>> run_named_in(with_run("a: 1\n", "5c90")), run_named_in("a: 1\n")
     ('5c90', None)
     """
-    found = re.match(r"# run (\w+)$", text, flags=re.MULTILINE)
-    return found[1] if found else None
+    match = re.match(r"# run (\w+)$", text, flags=re.MULTILINE)
+    return match[1] if match else None
 
 
 def is_unchanged(text: str, *, must_be_sealed: bool) -> bool:
-    """Whether sealed text is as it was written.
+    """Tell whether sealed text is as it was written.
 
     Args:
-        text: with its hash as a last line.
-        must_be_sealed: it is not of version 0.1.0, which wrote no hash.
+        text: sealed text, with its hash as the last line.
+        must_be_sealed: true if it is not of version 0.1.0, which wrote no hash.
     """
-    above, found, _ = text.rpartition(f"# {SEAL} ")
-    return text == sealed_text(above) if found else not must_be_sealed
+    above, mark, _ = text.rpartition(f"# {SEAL} ")
+    return text == sealed_text(above) if mark else not must_be_sealed
 
 
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
@@ -259,10 +259,10 @@ def check_new_file(path: Path, suffixes: Collection[str], *, overwrite: bool | N
     """Require a name of a known kind, in a folder that exists, which is free unless it may be replaced.
 
     Args:
-        path: of the file.
-        suffixes: of the known kinds.
-        overwrite: whether it may be replaced; None where the verb replaces nothing.
-        flag: that names it.
+        path: the file.
+        suffixes: suffixes of the known kinds.
+        overwrite: true if it may be replaced; None if the verb replaces nothing.
+        flag: the flag that names it.
 
     Raises:
         UsageError: another suffix.
@@ -284,10 +284,10 @@ def files_in(folder: Path) -> list[str]:
 
 
 def check_target(target: Path, *, overwrite: bool) -> bool:
-    """Require that an export may be made there.
+    """Require that an export may be written to a place.
 
     Returns:
-        Whether an earlier one is to be replaced.
+        True if an earlier export is to be replaced.
 
     Raises:
         RunError: something is there that is not ours, or that may not be replaced, or its folder does not exist.
@@ -313,11 +313,11 @@ def check_target(target: Path, *, overwrite: bool) -> bool:
 
 @contextlib.contextmanager
 def new_folder(target: Path, earlier: bool) -> Iterator[Path]:
-    """A folder to fill; it becomes ``target`` when the block ends, and is removed where the block fails.
+    """A folder to fill; it becomes ``target`` when the block ends, and is removed if the block fails.
 
     Args:
-        target: as ``check_target`` found it.
-        earlier: an export is there, and is replaced.
+        target: place that ``check_target`` accepted.
+        earlier: true if an export is there, which is replaced.
 
     Raises:
         RunError: the disk is full, read-only or otherwise refuses.
@@ -344,10 +344,10 @@ def new_folder(target: Path, earlier: bool) -> Iterator[Path]:
 
 
 def settle(target: Path) -> bool:
-    """Bring in order what killed processes left beside a place: an earlier folder gets its name back, the rest goes.
+    """Clear up what killed processes left beside a place: an earlier folder gets its name back, the rest goes.
 
     Returns:
-        Whether an earlier folder that had lost its name is there again.
+        True if an earlier folder that had lost its name is there again.
     """
     is_back = False
     for aside in dead_siblings(target, OLD):
@@ -361,7 +361,7 @@ def settle(target: Path) -> bool:
 
 
 def _clear_away(target: Path, folder: Path, aside: Path) -> None:
-    """Remove what is half made, and an earlier folder unless it is all that is left: then it gets its name back."""
+    """Remove a half-made folder, and an earlier one unless it is all that is left: then it gets its name back."""
     with contextlib.suppress(OSError):
         aside.rename(folder if target.exists() else target)
     shutil.rmtree(folder, ignore_errors=True)
@@ -380,7 +380,7 @@ def _values_hash(values: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Calls on an open file do not say which one failed: add its name."""
+    """Add a file's name to errors of calls on its handle, which do not say which file failed."""
     try:
         yield
     except OSError as error:

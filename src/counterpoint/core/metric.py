@@ -1,4 +1,4 @@
-"""What a metric is: one record beside the function that computes it, from which all that show it take their words.
+"""The record of a metric, beside the function that computes it: all that show the metric take their words from it.
 
 A module of `diagnostics` or `evaluation` ends with the literal tuple ``METRICS``. Who computes imports these modules;
 reports, lists and glossaries read the records as text, since importing them would load torch, which takes a second.
@@ -28,7 +28,7 @@ CONDITION = re.compile(rf"(.+?) ((?:{UNDER}|{ON}|{KEEPING}) .+)")
 
 
 def _not_loaded(subject: Any) -> Any:
-    """In place of what computes a metric, in a record that was read as text."""
+    """Refuse to compute a metric whose record was read as text."""
     raise TypeError(f"this record only describes a metric; loaded_metrics has what measures {type(subject).__name__}")
 
 
@@ -42,23 +42,23 @@ class Metric:
         short: its name in sentences and tables.
         definition: one or two sentences.
         source: key of the bibliography.
-        measure: what computes it: of ``diagnostics.measure.MeasuredFeatures`` a number, NaN where it does not exist; in
-            evaluation of ``evaluation.metric_types.Labelled`` a ``Score``.
-        low: its least value; None where there is none.
-        high: its greatest value; None where there is none.
-        unit: how it is written.
+        measure: function that computes it: from ``diagnostics.measure.MeasuredFeatures`` a number, NaN if it does not
+            exist; in evaluation from ``evaluation.metric_types.Labelled`` a ``Score``.
+        low: its least value; None if there is none.
+        high: its greatest value; None if there is none.
+        unit: form in which it is written.
         reference: the metric that it is shown beside, such as the rank that is possible; empty for none.
-        interval: how its 95 % interval is made; empty without an interval.
-        is_higher_better: None where that depends.
-        wording: what the figure says. For an evaluation ``{name}`` becomes a setting; a part in brackets goes where
-            its setting is missing.
+        interval: method of its 95 % interval; empty without an interval.
+        is_higher_better: true if a higher value is better; None if that depends.
+        wording: sentence about the figure. In an evaluation ``{name}`` becomes a setting; a part in brackets is left
+            out if its setting is missing.
         headline: the place whose figure is a headline number; empty for none.
-        chance: what features that know nothing reach; empty where that depends on the data.
-        leads: what a run is called that is ahead in it.
-        is_shown: whether reports show it.
-        in_parts: whether it reads the bank part by part, so that it need not fit in memory.
-        on_request: whether it is measured only where it is named, since it takes long or answers a question of few.
-        needs: what an evaluation must have for it beside features and classes; empty for nothing.
+        chance: value that features without information reach; empty if that depends on the data.
+        leads: words for a run that is ahead in it.
+        is_shown: true if reports show it.
+        in_parts: true if it reads the bank part by part, so that it need not fit in memory.
+        on_request: true if it is measured only when it is named, since it takes long or answers a question of few.
+        needs: input that an evaluation must have for it beside features and classes; empty for nothing.
     """
 
     name: str
@@ -96,7 +96,7 @@ def accuracy_metric(**fields: Any) -> Metric:
     """The record of a metric that is a share of the queries that get their own class.
 
     Args:
-        fields: of ``Metric``; those that all accuracies have alike may be left out.
+        fields: fields of ``Metric``; those that all accuracies have alike may be left out.
     """
     interval = "95 % Wilson interval over the queries"
     chance = "the share of the commonest class"
@@ -111,19 +111,19 @@ def unshown_metric(*, name: str, source: str, of: Any, at: str, unit: Unit = "nu
         name: its key.
         source: key of the bibliography.
         of: the function that computes it, or the record that holds it; its docstring says what the figure is.
-        at: attributes of the subject that the function takes, separated by blanks, or the place in the record; where
-            one is None the figure does not exist.
-        unit: how it is written.
+        at: attributes of the subject that the function takes, separated by blanks, or the place in the record; if
+            one is None, the figure does not exist.
+        unit: form in which it is written.
     """
     docstring, ends = inspect.getdoc(of) or "", (0.0, 1.0) if unit == "share" else (None, None)
     # A field of a record has its line; all else is defined in the first line.
     field = re.search(rf"^    {at.partition('.')[2] or '-'}: (.)(.+(?:\n     .+)*)", docstring, re.MULTILINE)
     definition = " ".join(f"{field[1].upper()}{field[2]}".split()) if field else docstring.partition("\n")[0]
-    return Metric(name, name, name, definition, source, partial(_measured, of, at), *ends, unit=unit, is_shown=False)
+    return Metric(name, name, name, definition, source, partial(_measure_at, of, at), *ends, unit=unit, is_shown=False)
 
 
-def _measured(of: Any, at: str, subject: Any) -> float:
-    """The figure at a place of a subject: of an interval its middle, of positions their number."""
+def _measure_at(of: Any, at: str, subject: Any) -> float:
+    """The figure at a place of a subject: the middle of an interval, the number of positions."""
 
     def value_at(path: str) -> Any:
         value = subject
@@ -134,8 +134,8 @@ def _measured(of: Any, at: str, subject: Any) -> float:
     values = [value_at(path) for path in at.split()]
     if any(value is None for value in values):
         return math.nan
-    found = values[0] if isinstance(of, type) else of(*(values[0] if isinstance(values[0], tuple) else values))
-    return len(found) if hasattr(found, "__len__") else getattr(found, "value", found)
+    figure = values[0] if isinstance(of, type) else of(*(values[0] if isinstance(values[0], tuple) else values))
+    return len(figure) if hasattr(figure, "__len__") else getattr(figure, "value", figure)
 
 
 def in_condition(protocol: str) -> tuple[str, str]:
@@ -149,7 +149,7 @@ def in_condition(protocol: str) -> tuple[str, str]:
 
 
 def is_apart(protocol: str) -> bool:
-    """Whether a figure is one of many that have a table of their own: under a corruption, or on a curve.
+    """Tell whether a figure is one of many that have a table of their own: under a corruption, or on a curve.
 
     >>> is_apart("linear probe under fog 3"), is_apart("linear probe on sketches")
     (True, False)
@@ -158,12 +158,12 @@ def is_apart(protocol: str) -> bool:
 
 
 def metric_under(catalogue: Mapping[str, Metric], protocol: str) -> Metric:
-    """The record of a protocol, which may be a metric's in a condition; of an unknown metric, what its name says.
+    """The record of a protocol, which may be a metric's in a condition; for an unknown metric, a record of its name.
 
     Records of an earlier version may have figures of metrics that are no more; votes and probes among them are shares.
 
-    >>> known = {"knn": Metric("knn", "kNN accuracy", "kNN", "Share of queries.", "wu2018", unit="share")}
-    >>> metric_under(known, "knn under fog 3").short
+    >>> catalogue = {"knn": Metric("knn", "kNN accuracy", "kNN", "Share of queries.", "wu2018", unit="share")}
+    >>> metric_under(catalogue, "knn under fog 3").short
     'kNN under fog 3'
     """
     if protocol in catalogue:
@@ -177,37 +177,37 @@ def metric_under(catalogue: Mapping[str, Metric], protocol: str) -> Metric:
 
 @cache
 def described_metrics(package: str) -> Mapping[str, Metric]:
-    """The records of a package by name, without what computes them and without importing anything.
+    """The records of a package by name, without the functions that compute them and without importing anything.
 
     >>> described_metrics("diagnostics")["alignment"].source
     'wang2020'
     """
-    found = (
-        _described(call, each.tree)
-        for each in held(package, "METRICS")
-        if isinstance(each.value, ast.Tuple)
-        for call in each.value.elts
+    metrics = (
+        _from_code(call, catalogue.tree)
+        for catalogue in held(package, "METRICS")
+        if isinstance(catalogue.value, ast.Tuple)
+        for call in catalogue.value.elts
     )
-    return {metric.name: metric for metric in found}
+    return {metric.name: metric for metric in metrics}
 
 
 @cache
 def loaded_metrics(package: str) -> dict[str, Metric]:
-    """The records of a package by name, with what computes them.
+    """The records of a package by name, with the functions that compute them.
 
     Raises:
         CounterpointError: two metrics have one name.
     """
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for metric in itertools.chain(*loaded(package, "METRICS")):
-        if metric.name in found:
+        if metric.name in metrics:
             raise CounterpointError(f"two metrics of {package} are called {metric.name!r}; choose another name")
-        found[metric.name] = metric
-    return found
+        metrics[metric.name] = metric
+    return metrics
 
 
-def _described(call: ast.expr, tree: ast.Module) -> Metric:
-    """A record from its code; all fields but what computes it are literals."""
+def _from_code(call: ast.expr, tree: ast.Module) -> Metric:
+    """Build a record from its code; all fields but the function that computes it are literals."""
     assert isinstance(call, ast.Call)
     assert isinstance(call.func, ast.Name)
     code = {str(each.arg): each.value for each in call.keywords if each.arg != "measure"}

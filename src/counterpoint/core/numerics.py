@@ -1,7 +1,7 @@
 """Functions of rows that more than one layer needs; large matrices a few hundred rows at a time, one thread each.
 
-Of a sum over a row torch gives other bits for other numbers of threads, and each operation split over all threads waits
-for the last of them.
+Torch's sum over a row has other bits for other numbers of threads, and each operation split over all threads waits for
+the last of them.
 """
 
 # N rows, D features; N, K, M: sides of factors
@@ -101,7 +101,7 @@ def row_entropy(weight_NM: Tensor) -> Tensor:
 
 
 def is_transformed() -> bool:
-    """Whether a ``torch.func`` transform or forward-mode differentiation is active.
+    """Tell whether a ``torch.func`` transform or forward-mode differentiation is active.
 
     >>> is_transformed()
     False
@@ -110,7 +110,7 @@ def is_transformed() -> bool:
 
 
 def is_readable(x: Tensor) -> bool:
-    """Whether the numbers of a tensor may be looked at: nothing is compiled, traced, captured, mapped or made up.
+    """Tell whether the numbers of a tensor may be read: nothing is compiled, traced, captured, mapped or made up.
 
     >>> is_readable(torch.ones(2))
     True
@@ -150,7 +150,7 @@ def rowwise(function: Callable[..., Tensor], *inputs_ND: Tensor, pull: Pull | No
     """Value of a function whose rows depend on the same rows of its inputs; differentiable to any order.
 
     Args:
-        function: of tensors with any number of rows.
+        function: function of tensors with any number of rows.
         inputs_ND: tensors with the same number of rows.
         pull: gradient for each input from the upstream one and the inputs, of any rows; None derives it, which takes
             longer. Second derivatives are always derived.
@@ -231,7 +231,7 @@ class _Rowwise(torch.autograd.Function):
         # rows.
         if torch.is_grad_enabled():
             return None, None, *_gradients(ctx.function, inputs_ND, is_wanted, upstream[0], is_differentiable=True)
-        found = [torch.empty_like(z) if wanted else None for z, wanted in zip(inputs_ND, is_wanted, strict=True)]
+        gradients = [torch.empty_like(z) if wanted else None for z, wanted in zip(inputs_ND, is_wanted, strict=True)]
 
         def pulled(rows: slice) -> Sequence[Tensor | None]:
             parts_ND = [value[rows].detach() for value in inputs_ND]  # leaves, which `_gradients` turns into inputs
@@ -240,12 +240,12 @@ class _Rowwise(torch.autograd.Function):
             return _gradients(ctx.function, parts_ND, is_wanted, upstream[0][rows])
 
         def work(rows: slice) -> None:
-            for all_N, own in zip(found, pulled(rows), strict=True):
+            for all_N, own in zip(gradients, pulled(rows), strict=True):
                 if all_N is not None and own is not None:
                     all_N[rows] = own
 
         by_rows(inputs_ND[0], work)
-        return None, None, *found
+        return None, None, *gradients
 
 
 def _gradients(
@@ -263,8 +263,8 @@ def _gradients(
             for z, w in zip(inputs_ND, is_wanted, strict=True)
         ]
         wanted = [node for node, w in zip(nodes, is_wanted, strict=True) if w]
-        found = iter(torch.autograd.grad(function(*nodes), wanted, upstream, create_graph=is_differentiable))
-    return [next(found) if w else None for w in is_wanted]
+        gradients = iter(torch.autograd.grad(function(*nodes), wanted, upstream, create_graph=is_differentiable))
+    return [next(gradients) if w else None for w in is_wanted]
 
 
 class _Product(torch.autograd.Function):

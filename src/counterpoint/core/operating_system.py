@@ -1,4 +1,4 @@
-"""What Linux, macOS and Windows do differently: opening and flushing files, reading at a place, processes, memory.
+"""Differences of Linux, macOS and Windows: opening and flushing files, reading at a place, processes, memory.
 
 Locks are taken in ``run_lock`` and signals are heeded in ``core.stop_signals``, nowhere else.
 """
@@ -40,7 +40,7 @@ def open_to_flush(path: Path) -> int | None:
 
 
 def read_at(handle: int, buffer: memoryview, offset: int) -> int:
-    """Read bytes of a file from a place on, in any thread; returns how many."""
+    """Read bytes of a file from a place on, in any thread; return their number."""
     if hasattr(os, "preadv"):
         return os.preadv(handle, [buffer], offset)
     with _SEEKING:
@@ -51,7 +51,7 @@ def read_at(handle: int, buffer: memoryview, offset: int) -> int:
 
 
 def write_at(handle: int, content: memoryview, offset: int) -> int:
-    """Write bytes to a file from a place on, in any thread; returns how many."""
+    """Write bytes to a file from a place on, in any thread; return their number."""
     if hasattr(os, "pwrite"):
         return os.pwrite(handle, content, offset)
     with _SEEKING:
@@ -60,14 +60,14 @@ def write_at(handle: int, content: memoryview, offset: int) -> int:
 
 
 def host_name() -> str:
-    """This machine, and in a container of its own process numbers also these."""
+    """Name of this machine, with its namespace of process numbers, which a container may have of its own."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
     return socket.gethostname()
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process of this machine may still run.
+    """Tell whether a process of this machine may still run.
 
     >>> is_running(os.getpid()), is_running(2**22 + 1)
     (True, False)
@@ -85,7 +85,7 @@ def is_running(pid: int) -> bool:
 
 
 def available_memory() -> int:
-    """Bytes of memory that this machine can give now; all it has where the system does not say."""
+    """Bytes of memory that this machine can give now; all it has if the system does not say."""
     if sys.platform == "win32":
         return _windows_memory()[2]
     try:

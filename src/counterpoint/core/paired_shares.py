@@ -1,4 +1,4 @@
-"""How sure figures are: two shares compared query by query, several tests, a figure without a formula."""
+"""Uncertainty of figures: two shares compared query by query, several tests, a figure without a formula."""
 
 import math
 import statistics
@@ -18,13 +18,13 @@ class Difference:
     """A difference of two figures, the first minus the second, with its 95 % interval and its two-sided p.
 
     Attributes:
-        value: in the unit of the figures; shares in [-1, 1].
+        value: the difference, in the unit of the figures; shares in [-1, 1].
         low: lower end of the interval, of this one comparison.
         high: upper end.
-        p_value: of the test that there is no difference.
-        test: what the test is called.
+        p_value: p of the test that there is no difference.
+        test: name of the test.
         adjusted_p: p corrected for the other comparisons of a table; None for a single comparison.
-        apart: share of the queries that just one of the two got right; None of figures that are not shares.
+        apart: share of the queries that just one of the two got right; None for figures that are not shares.
     """
 
     value: float
@@ -37,7 +37,7 @@ class Difference:
 
     @property
     def p(self) -> float:
-        """The p that counts: corrected where there are several comparisons."""
+        """The p that counts: corrected if there are several comparisons."""
         return self.p_value if self.adjusted_p is None else self.adjusted_p
 
     @property
@@ -47,7 +47,7 @@ class Difference:
 
     @property
     def is_told_apart(self) -> bool:
-        """Whether the test separates the two figures, at the level ``LEVEL``."""
+        """True if the test separates the two figures, at the level ``LEVEL``."""
         return self.p <= LEVEL
 
 
@@ -70,7 +70,7 @@ def compare_hits(first: int, second: int, total: int) -> Difference:
 
 
 def queries_to_tell(size: float, apart: float) -> int:
-    r"""How many queries McNemar's test needs to tell a difference, with probability ``POWER`` at level ``LEVEL``.
+    r"""Number of queries that McNemar's test needs to tell a difference, with probability ``POWER`` at level ``LEVEL``.
 
     .. math:: n = \frac{(z_{\alpha/2} \sqrt{\psi} + z_\beta \sqrt{\psi - \delta^2})^2}{\delta^2}
 
@@ -101,14 +101,14 @@ def mcnemar(only_first: int, only_second: int) -> float:
         only_second: c >= 0, queries that only the second one got right.
 
     Returns:
-        p in [0, 1]; 1 where no query tells them apart.
+        p in [0, 1]; 1 if no query tells them apart.
 
     >>> round(mcnemar(1, 7), 4)
     0.0703
     """
     from scipy.special import bdtr  # deferred: it takes 0.1 s to import
 
-    # Where both are equally many, the sum holds the middle term twice.
+    # If both are equally many, the sum holds the middle term twice.
     num_apart, fewer = only_first + only_second, min(only_first, only_second)
     return min(1.0, 2 * float(bdtr(fewer, num_apart, 0.5)))
 
@@ -159,9 +159,9 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 
 
 def corrected(differences: Sequence[Difference | None]) -> list[Difference | None]:
-    """The differences of one table with their p corrected by ``holm``; what was not tested (None) stays so."""
-    adjusted = iter(holm([each.p_value for each in differences if each]))
-    return [replace(each, adjusted_p=next(adjusted)) if each else None for each in differences]
+    """The differences of one table with their p corrected by ``holm``; None, which was not tested, stays None."""
+    adjusted = iter(holm([difference.p_value for difference in differences if difference]))
+    return [replace(difference, adjusted_p=next(adjusted)) if difference else None for difference in differences]
 
 
 def jackknife_half_width(left_out: Sequence[float]) -> float:
@@ -172,7 +172,7 @@ def jackknife_half_width(left_out: Sequence[float]) -> float:
     Source: efron1993, chapter 11.
 
     Args:
-        left_out: without each group, at least two finite figures.
+        left_out: the figure without each group, at least two finite values.
 
     >>> round(jackknife_half_width([2.5, 2.0, 1.5]), 3)
     2.484

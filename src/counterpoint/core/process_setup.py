@@ -1,4 +1,4 @@
-"""How threads of this process wait, how many there are, and how memory is kept: from Python as from the command.
+"""Waiting and number of the threads of this process, and the memory that it keeps: from Python as from the command.
 
 The OpenMP runtimes of torch and scikit-learn let idle threads spin for milliseconds; beside another program that wants
 their processor each step then waits for it. They read how long as they are loaded. Where that came before Counterpoint,
@@ -21,7 +21,7 @@ SWITCH = "COUNTERPOINT_TUNE"  # 0 leaves threads and memory as they are
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-HEAP = ("MALLOC_", "GLIBC_TUNABLES")  # variables of glibc, of who has a heap to tune
+HEAP = ("MALLOC_", "GLIBC_TUNABLES")  # beginnings of the variables by which a user tunes glibc's heap
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of malloc.h
 # No block is mapped on its own, and the heap is never given back to the system: each step would map and clear it again.
 KEEPING = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1}
@@ -33,7 +33,7 @@ _LOCK = threading.Lock()
 
 
 class _AtWork:
-    """What this process is at: calls at work, what ends with the last of them, runtimes that were loaded first."""
+    """State of this process: calls at work, actions at the end of the last one, runtimes that were loaded first."""
 
     depth = 0
     ending = ExitStack()
@@ -43,31 +43,30 @@ class _AtWork:
 
 def prepare_process() -> None:
     """Set what OpenMP reads as it is loaded, unless the user has; called as ``counterpoint`` is imported."""
-    given = {name: os.environ[name] for name in WAITING if name in os.environ}
-    if is_left_alone() or given:
+    if is_left_alone() or any(name in os.environ for name in WAITING):
         return
     os.environ.update(PASSIVE)  # processes that are started from here read it, too
     _AtWork.is_late = not {"torch", "sklearn"}.isdisjoint(sys.modules)
 
 
 def is_left_alone() -> bool:
-    """Whether the user wants threads and memory as they are."""
+    """Tell whether the user wants threads and memory as they are."""
     return os.environ.get(SWITCH) == "0"
 
 
 def thread_waiting() -> str:
-    """How threads wait in this process, and why, for its records."""
+    """Say how threads wait in this process, and why, for its records."""
     if is_left_alone():
         return f"as they were ({SWITCH}=0)"
-    given = [f"{name}={os.environ[name]}" for name in WAITING if name in os.environ]
+    variables = [f"{name}={os.environ[name]}" for name in WAITING if name in os.environ]
     if not _AtWork.is_late:
-        return ", ".join(given)
-    how = "briefly, while work is done" if _openmp_libraries() else "as torch has it"
-    return f"{how} (torch was loaded before counterpoint)"
+        return ", ".join(variables)
+    manner = "briefly, while work is done" if _openmp_libraries() else "as torch has it"
+    return f"{manner} (torch was loaded before counterpoint)"
 
 
 def thread_remark(number: int) -> str | None:
-    """What was chosen for as many threads, in one line, once per process; None where nothing differs from the usual."""
+    """One line on the choice of as many threads, once per process; None if nothing differs from the usual."""
     is_limited = number == processors() < min(os.cpu_count() or 1, runnable_processors())
     if _AtWork.is_told or is_left_alone() or not (_AtWork.is_late or is_limited):
         return None
@@ -78,7 +77,7 @@ def thread_remark(number: int) -> str | None:
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """Within, threads wait briefly, are no more than processors, and freed memory stays with the process.
+    """Inside the block threads wait briefly, are no more than processors, and freed memory stays with the process.
 
     Afterwards threads wait as before, the memory goes back to the system, and glibc has its usual thresholds.
     """
@@ -99,7 +98,7 @@ def at_work() -> Iterator[None]:
 
 
 def threads_to_take(number: int) -> int:
-    """How many threads to work with, of as many that torch would take: no more than processors, unless the user chose.
+    """Number of threads to use if torch would use ``number``: no more than processors, unless the user chose.
 
     A number other than torch's default was set by the user.
     """
@@ -111,12 +110,12 @@ def threads_to_take(number: int) -> int:
 
 
 def processors() -> int:
-    """How many this process may use at a time: those it may run on, and no more than its container's share."""
+    """Number of processors that this process may use at a time: those it may run on, up to its container's share."""
     return max(1, min([runnable_processors(), *map(math.ceil, _shares())]))
 
 
 def runnable_processors() -> int:
-    """How many this process may run on."""
+    """Number of processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -175,7 +174,7 @@ def _wait_briefly(ending: ExitStack) -> None:
 
 
 def _idle_team(library: Any) -> Callable[[], None]:
-    """Have a thread whose team is larger than there are processors, and sleeps; returns what ends both."""
+    """Have a thread whose team is larger than there are processors, and sleeps; return a function that ends both."""
     nothing = ctypes.cast(library.omp_get_num_procs, ctypes.c_void_p)  # what the team does, once
     is_there, is_over = threading.Event(), threading.Event()
 
@@ -196,5 +195,5 @@ def _openmp_libraries() -> list[Any]:
     """The OpenMP runtimes that this process has loaded and that can be set: LLVM's, Intel's and GNU's."""
     from threadpoolctl import ThreadpoolController  # deferred: as counterpoint is imported, nothing is looked for
 
-    found = [library.dynlib for library in ThreadpoolController().lib_controllers if library.internal_api == "openmp"]
-    return [library for library in found if hasattr(library, "kmp_set_blocktime") or hasattr(library, "GOMP_parallel")]
+    openmp = [library.dynlib for library in ThreadpoolController().lib_controllers if library.internal_api == "openmp"]
+    return [library for library in openmp if hasattr(library, "kmp_set_blocktime") or hasattr(library, "GOMP_parallel")]

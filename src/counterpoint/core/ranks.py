@@ -1,4 +1,4 @@
-"""Work of several processes: which one this is, as torchrun says, its share, and pieces that any worker does."""
+"""Work of several processes: the rank of this one, as torchrun says, its share, and pieces that any worker does."""
 
 import hashlib
 import os
@@ -29,9 +29,9 @@ class Ranks:
         world_size: number of processes.
         local_world_size: number of processes on this machine.
         address: machine of rank 0; empty for one process.
-        port: where rank 0 listens.
-        restarts: how often torchrun has restarted these processes.
-        launch: hash of what a restart has in common with the start; empty where nothing restarts. Only rank 0's counts.
+        port: port on which rank 0 listens.
+        restarts: number of times that torchrun has restarted these processes.
+        launch: hash of what a restart has in common with the start; empty if nothing restarts. Only rank 0's counts.
     """
 
     rank: int = 0
@@ -46,7 +46,7 @@ class Ranks:
 
 @dataclass(frozen=True)
 class WorkPart:
-    """What this process does of numbered work: number ``number`` of ``total``, from 1."""
+    """The part of numbered work that this process does: number ``number`` of ``total``, from 1."""
 
     number: int = 1
     total: int = 1
@@ -59,7 +59,7 @@ class WorkPart:
         return f"{self.number}/{self.total}"
 
     def of(self, num_items: int) -> range:
-        """Its own items: every ``total``-th, from the ``number``-th on.
+        """Items of this part: every ``total``-th, from the ``number``-th on.
 
         >>> list(WorkPart(2, 3).of(7))
         [1, 4]
@@ -68,11 +68,11 @@ class WorkPart:
 
 
 def part_of_ranks(text: str | None, environment: Mapping[str, str] = os.environ) -> WorkPart:
-    """Which part of a table this process makes: its rank's share of the requested part.
+    """The part of a table that this process makes: its rank's share of the requested part.
 
     Args:
         text: such as ``3/64``; None is all of the work, which the ranks of torchrun share.
-        environment: of the process.
+        environment: environment variables of the process.
 
     Raises:
         UsageError: no such part.
@@ -92,10 +92,10 @@ def read_ranks(environment: Mapping[str, str]) -> Ranks:
     """Ranks that torchrun has written to the environment.
 
     Args:
-        environment: such as ``os.environ``.
+        environment: environment variables, such as ``os.environ``.
 
     Returns:
-        The ranks; one process where torchrun has not started this one.
+        The ranks; one process if torchrun has not started this one.
 
     Raises:
         UsageError: the variables are incomplete or contradict each other.
@@ -142,10 +142,10 @@ def _number(environment: Mapping[str, str], name: str, default: int | None = Non
 
 
 class Workers(Protocol[State_co]):
-    """Who works: one process or many, each with what it has opened."""
+    """One process or many that work, each with the state that it has opened."""
 
     def ask(self, question: Callable[[State_co], Result]) -> Result:
-        """What one worker answers; all have opened the same."""
+        """Ask one worker a question; all have opened the same state."""
         ...
 
     def each(self, work: Callable[[State_co, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
@@ -158,13 +158,13 @@ class Workers(Protocol[State_co]):
 
 
 class PieceEngine(Protocol):
-    """What opens workers."""
+    """An engine that opens workers."""
 
     def opened(self, begin: Callable[[], State]) -> AbstractContextManager[Workers[State]]:
-        """Workers that have what ``begin`` returns, until the block ends.
+        """Open workers whose state is what ``begin`` returns, until the block ends.
 
         Args:
-            begin: called by each worker; like work and items it can be sent to other processes.
+            begin: function that each worker calls; like work and items it can be sent to other processes.
         """
         ...
 
@@ -190,7 +190,7 @@ class OneProcess:
 
     @contextmanager
     def opened(self, begin: Callable[[], State]) -> Iterator[Workers[State]]:
-        """This process alone."""
+        """Open this process as the only worker."""
         yield _ThisProcess(begin())
 
 

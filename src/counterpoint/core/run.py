@@ -1,4 +1,4 @@
-"""A run, or those of several seeds, as training gives them and the verbs take them."""
+"""A run, or the runs of several seeds, as training returns them and the verbs take them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class Run:
 
     Attributes:
         path: the run folder.
-        data: what was trained on, when it was an array in memory (a run folder does not hold a copy of it).
+        data: the training data, if they were an array in memory (a run folder does not hold a copy of it).
         labels: labels given with it.
         encoder: the user's own module, if one was trained.
         loss: the user's own loss, if it was trained with one.
@@ -82,9 +82,9 @@ def as_run(run: Any, *, needs_status: bool = True, may_be_mixed: bool = False) -
             f"run must be a run or the path of its folder, got {type(run).__name__}; cp.train(...) returns a run, and "
             "takes a module of your own as encoder="
         )
-    found = run if isinstance(run, Run) else Run(Path(run))
-    open_run(found.path, needs_status=needs_status, may_be_mixed=may_be_mixed)
-    return found
+    run = run if isinstance(run, Run) else Run(Path(run))
+    open_run(run.path, needs_status=needs_status, may_be_mixed=may_be_mixed)
+    return run
 
 
 def display_names(folders: Sequence[Path]) -> list[str]:

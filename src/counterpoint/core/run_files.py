@@ -1,4 +1,4 @@
-"""What in a run folder is ours: how a folder is made, when it may be made again, and what is cleared away then."""
+"""Our files in a run folder: making a folder, making it again, and clearing away what an earlier run wrote."""
 
 import contextlib
 import itertools
@@ -46,7 +46,7 @@ def create_run(path: Path, *, overwrite: bool) -> RunFolder:
     """Make a run folder; what a run that had not begun left there is cleared away.
 
     Args:
-        path: of the folder; the caller holds its lock.
+        path: the folder; the caller holds its lock.
         overwrite: replace a run that is there. Files that are not ours stay.
 
     Raises:
@@ -71,7 +71,7 @@ def create_run(path: Path, *, overwrite: bool) -> RunFolder:
 
 
 def check_free(folder: RunFolder, *, overwrite: bool) -> None:
-    """Require that a run may be made there.
+    """Require that a run may be made in a folder.
 
     Raises:
         RunError: something else is there; see ``create_run``.
@@ -91,7 +91,7 @@ def check_free(folder: RunFolder, *, overwrite: bool) -> None:
 
 
 def is_beginning(folder: RunFolder) -> bool:
-    """Whether a folder is empty, or holds only files of a start that was killed before the run began."""
+    """Tell whether a folder is empty, or holds only files of a start that was killed before the run began."""
     if not folder.path.is_dir():
         return False
     names = {folder.lock.name}
@@ -101,8 +101,8 @@ def is_beginning(folder: RunFolder) -> bool:
                 return True
         names |= {folder.marker.name, folder.config.name, folder.resolved.name}
     starts = tuple(f".{file.name}." for file in (*folder.files, folder.marker, folder.seeds))  # of unfinished ones
-    found = (path for path in folder.path.iterdir() if path.name not in names)
-    rest = [path for path in found if not (path.name.startswith(starts) and TEMPORARY in path.name)]
+    others = (path for path in folder.path.iterdir() if path.name not in names)
+    rest = [path for path in others if not (path.name.startswith(starts) and TEMPORARY in path.name)]
     # 0.1.0 made this folder first.
     return all(path == folder.checkpoints and path.is_dir() and not any(path.iterdir()) for path in rest)
 
@@ -111,8 +111,8 @@ def create_seeds(path: Path, record: "SeedsRecord") -> RunFolder:
     """Make a folder for the runs of several seeds.
 
     Args:
-        path: of the folder; the caller holds its lock.
-        record: which seeds.
+        path: the folder; the caller holds its lock.
+        record: the seeds and their settings.
 
     Raises:
         RunError: something is there already, or the folder cannot be written.
@@ -126,7 +126,7 @@ def create_seeds(path: Path, record: "SeedsRecord") -> RunFolder:
 
 
 def check_free_for_seeds(folder: RunFolder, seeds: Sequence[int]) -> None:
-    """Require that the runs of these seeds may be made there.
+    """Require that the runs of these seeds may be made in a folder.
 
     Raises:
         RunError: something else is there; see ``create_seeds``.
@@ -144,7 +144,7 @@ def check_free_for_seeds(folder: RunFolder, seeds: Sequence[int]) -> None:
 
 
 def is_beginning_of_seeds(folder: RunFolder) -> bool:
-    """Whether no run of a folder for several seeds has begun yet."""
+    """Tell whether no run of a folder for several seeds has begun yet."""
     runs = [run for run in map(folder.of_seed, folder.read_seeds().seeds) if run.path.exists()]
     return all(map(is_beginning, runs))
 
@@ -158,7 +158,7 @@ def foreign_names(folder: RunFolder) -> list[str]:
 
 
 def clear(folder: RunFolder) -> None:
-    """Remove what runs write, except marker, status and lock; links are not followed."""
+    """Remove the files that runs write, except marker, status and lock; links are not followed."""
     for path in folder.files:
         if path != folder.status and (path.is_file() or path.is_symlink()):
             path.unlink()
@@ -173,7 +173,7 @@ def clear(folder: RunFolder) -> None:
 
 
 def _inside(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
-    """Files and folders that lie there, and not elsewhere by way of a link; of each pattern as it is reached."""
+    """Files and folders inside a place, not behind a link; a pattern is searched for when it is reached."""
     for path in itertools.chain.from_iterable(sorted(place.glob(pattern)) for pattern in patterns):
         above = list(path.relative_to(place).parents)[:-1]  # without the place itself
         if not path.is_symlink() and not any((place / part).is_symlink() for part in above):

@@ -24,7 +24,7 @@ GLANCE_SECONDS = 0.1  # for which a lock is tried: `is_locked` of another proces
 
 @dataclass(frozen=True)
 class Holder:
-    """Who took a lock: process number, machine, and when."""
+    """The holder of a lock: process number, machine, and time."""
 
     pid: int
     host: str
@@ -42,7 +42,7 @@ def lock_run(folder: Path) -> Iterator[str | None]:
         folder: the run; must exist. Its lock is the file ``.lock``, which is removed at the end.
 
     Yields:
-        A note for the user where a lock was left behind by a process that died; None otherwise.
+        A note for the user if a lock was left behind by a process that died; None otherwise.
 
     Raises:
         RunError: another process holds the run, or the lock cannot be written.
@@ -67,7 +67,7 @@ def lock_run(folder: Path) -> Iterator[str | None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process, this one or another, holds a run folder. Nothing is written."""
+    """Tell whether a process, this one or another, holds a run folder; nothing is written."""
     try:
         import fcntl  # deferred: Windows has no fcntl
     except ImportError:
@@ -86,7 +86,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def holder_of(folder: Path) -> Holder | None:
-    """Who wrote down that it holds a run folder, whether it still does or not; None if that cannot be read."""
+    """The last process that wrote down that it holds a run folder; None if that cannot be read."""
     try:
         handle = open_unlinked(folder / LOCK, os.O_RDONLY)
     except OSError:
@@ -98,7 +98,7 @@ def holder_of(folder: Path) -> Holder | None:
 
 
 def _refuses_a_lock(path: Path) -> bool:
-    """Whether a lock that is there cannot be taken; asked by taking it, where the system has no shared locks."""
+    """Tell whether an existing lock cannot be taken, by taking it: for systems without shared locks."""
     lock = FileLock(path, thread_local=False)
     if not path.is_file():
         return False
@@ -113,7 +113,7 @@ def _refuses_a_lock(path: Path) -> bool:
 
 
 def _sign(path: Path) -> Holder | None:
-    """Write down who holds the lock now; returns who stood there."""
+    """Write this process into the file of the lock; return the holder that was in it."""
     left = holder_of(path.parent)
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     with open(open_unlinked(path, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as stream:

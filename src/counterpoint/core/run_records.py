@@ -1,4 +1,4 @@
-"""The JSON records of a run, each written and read through the same model. Loads without torch.
+"""The JSON records of a run, each written and read through the same model; they load without torch.
 
 What another version wrote and this one does not know is kept (``run.json``) or left aside (``metrics.jsonl``); what is
 missing is None. Lists become tuples; any other wrong type is an error.
@@ -53,7 +53,7 @@ EXPECTED = {
 
 
 class Record(BaseModel):
-    """Frozen and strict."""
+    """A record that is frozen and strict."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -64,14 +64,14 @@ class Record(BaseModel):
 
 
 class Named(Record):
-    """A name and what is to be said about it."""
+    """A name and a remark about it."""
 
     name: str | None = None
     reason: str | None = None
 
 
 class RunStatus(Record):
-    """``run.json``: how far the run is, and where, when and with what it was made; ``launch`` knows a restart's own."""
+    """``run.json``: state of the run, and where, when and with what it was made; ``launch`` identifies a restart."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -116,7 +116,7 @@ class RunStatus(Record):
 class SeedsRecord(Record):
     """``seeds.json``: runs that differ in the seed alone, each in ``seed-<number>`` beside this file.
 
-    ``settings`` are those asked for, with the first seed: what a seed begins with that has not begun yet.
+    ``settings`` are the user's, with the first seed: a seed that has not begun yet begins with them.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -140,12 +140,12 @@ class EpochRecord(Record):
         loss: mean over the epoch's steps.
         chance: loss of an encoder that has learned nothing, or None.
         floor: loss that no embedding can go below, or None.
-        learning_rate: of the last step.
+        learning_rate: learning rate of the last step.
         gradient_norm: mean over the steps, before clipping.
         skipped_updates: steps that float16's loss scale left out.
-        measured: what measurements found, by name; written beside the others, and not read again.
-        images_per_second: of this process or processes, since the epoch began or was resumed.
-        seconds: of its steps.
+        measured: results of measurements, by name; written beside the others, and not read again.
+        images_per_second: speed of this process or processes, since the epoch began or was resumed.
+        seconds: time of its steps.
     """
 
     epoch: int | None = None
@@ -170,9 +170,9 @@ class EpochRecord(Record):
 
 
 class EvaluationSplit(Record):
-    """How the labelled samples of an evaluation were divided into a bank and queries.
+    """The division of the labelled samples of an evaluation into a bank and queries.
 
-    ``absent_classes`` are in the bank and have no query; ``num_shared`` queries hold what a sample of the bank holds.
+    ``absent_classes`` are in the bank and have no query; ``num_shared`` queries equal a sample of the bank.
     """
 
     source: str = ""
@@ -189,7 +189,7 @@ class EvaluationSplit(Record):
 
 
 class ClassShare(Record):
-    """How many of the queries of one class were right."""
+    """Number of right queries of one class, and of all its queries."""
 
     correct: int
     total: int
@@ -216,17 +216,17 @@ class EvaluationRow(Record):
 
     @model_validator(mode="after")
     def _hits_are_those_counted(self) -> Self:
-        """Every reader may rely on the bits."""
+        """Require that the bits agree with the counts, so that every reader may rely on them."""
         if self.hits is not None:
             size = (int(self.total or 0) + 7) // 8
-            packed = _unpacked(self.hits)
+            packed = _hit_bytes(self.hits)
             if len(packed) != size or int.from_bytes(packed).bit_count() != self.correct:
                 raise PydanticCustomError("hits", "must have a bit for each query in hits, set where it was right")
         return self
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it is of features to compare with."""
+        """True if the row is of features to compare with."""
         return self.features in BASELINES
 
     @property
@@ -238,25 +238,25 @@ class EvaluationRow(Record):
         """Compare with the figure of the same queries in another row, or in another record with their fingerprint.
 
         Returns:
-            The difference; None where it is not known which queries were right.
+            The difference; None if it is not known which queries were right.
         """
         if self.hits is None or other.hits is None or not self.total or self.total != other.total:
             return None
-        first, second = (int.from_bytes(_unpacked(hits)) for hits in (self.hits, other.hits))
+        first, second = (int.from_bytes(_hit_bytes(hits)) for hits in (self.hits, other.hits))
         return compare_hits(first, second, int(self.total))
 
 
 def corruption_means(rows: Iterable[EvaluationRow]) -> dict[str, dict[str, dict[str, float]]]:
     """Mean over severities of accuracies under corruptions: by classifier, then corruption, then features."""
-    found = defaultdict[tuple[str, str, str], list[float]](list)
+    accuracies = defaultdict[tuple[str, str, str], list[float]](list)
     for row in rows:
         corruption = row.settings.get("corruption")
         if isinstance(corruption, str) and row.accuracy is not None:
             # "linear probe under fog 3"
             classifier = row.protocol.partition(f" under {corruption}")[0]
-            found[classifier, corruption, row.features].append(row.accuracy)
+            accuracies[classifier, corruption, row.features].append(row.accuracy)
     means: dict[str, dict[str, dict[str, float]]] = {}
-    for (classifier, corruption, features), values in found.items():
+    for (classifier, corruption, features), values in accuracies.items():
         means.setdefault(classifier, {}).setdefault(corruption, {})[features] = fmean(values)
     return means
 
@@ -275,7 +275,7 @@ class EvaluationRecord(Record):
 
 
 def packed_hits(is_hit_Q: Sequence[bool]) -> str:
-    """Which queries were right, as text: eight to a byte, the first one highest, in base64 of names of files.
+    """Encode which queries were right as text: eight to a byte, the first one highest, in base64 of names of files.
 
     >>> packed_hits([True, False, False, False, False, False, False, True, True])
     'gYA='
@@ -286,16 +286,16 @@ def packed_hits(is_hit_Q: Sequence[bool]) -> str:
 
 
 def unpacked_hits(hits: str, total: int) -> list[bool]:
-    """Which of the queries were right, from what ``packed_hits`` wrote.
+    """Decode which of the queries were right from the text of ``packed_hits``.
 
     >>> unpacked_hits("gYA=", 9)
     [True, False, False, False, False, False, False, True, True]
     """
-    return [byte >> (7 - bit) & 1 == 1 for byte in _unpacked(hits) for bit in range(8)][:total]
+    return [byte >> (7 - bit) & 1 == 1 for byte in _hit_bytes(hits) for bit in range(8)][:total]
 
 
-def _unpacked(hits: str) -> bytes:
-    """The bytes of packed hits; none where it is not base64."""
+def _hit_bytes(hits: str) -> bytes:
+    """The bytes of packed hits; none if the text is not base64."""
     try:
         return b64decode(hits, altchars=b"-_", validate=True)
     except ValueError:
@@ -307,8 +307,8 @@ def read_record(kind: type[Model], value: Any, origin: str) -> Model:
 
     Args:
         kind: the record.
-        value: as JSON gave it.
-        origin: the file, and the place in it where the values are not the whole file.
+        value: the values as JSON gave them.
+        origin: the file, and the place in it if the values are not the whole file.
 
     Raises:
         RunError: the first mistake: file, field, what is expected there, and the value there.

@@ -45,18 +45,18 @@ class LogLine:
 
     @property
     def step(self) -> float:
-        """Updates done; 0 where it does not say."""
+        """Number of updates done; 0 if the line does not say."""
         step = self.values.get("step")
         return step if isinstance(step, int | float) else 0
 
 
 @dataclass(frozen=True)
 class Lines:
-    """What a file holds.
+    """The lines of a log.
 
     Attributes:
         good: the lines from the first on that hold named values.
-        problem: why the line after them does not; empty where all are good but perhaps a last one without an end.
+        problem: fault of the line after them; empty if all are good but perhaps a last one without an end.
     """
 
     good: tuple[LogLine, ...]
@@ -82,7 +82,7 @@ def append_line(path: Path, values: dict[str, Any]) -> None:
 
 
 def log_hash(path: Path) -> str:
-    """SHA-256 of a log; without a log that of an empty one; raises as ``read_lines``."""
+    """SHA-256 of a log; a missing log counts as an empty one; raises as ``read_lines``."""
     return hashlib.sha256(_content(path)).hexdigest()
 
 
@@ -122,8 +122,8 @@ class RunFolder:
     """Paths of one run; every layer writes and reads through it.
 
     Attributes:
-        path: of the folder.
-        weights_name: of the file of the encoder's weights: an exported folder has it as other programs do.
+        path: the folder.
+        weights_name: name of the file of the encoder's weights; an exported folder has the name other programs use.
     """
 
     path: Path
@@ -153,17 +153,17 @@ class RunFolder:
 
     @property
     def weights(self) -> Path:
-        """What ``cp.load`` reads, with ``encoder_card``."""
+        """The encoder's weights, which ``cp.load`` reads with ``encoder_card``."""
         return self.path / self.weights_name
 
     @property
     def second(self) -> "RunFolder":
-        """Where the encoder of the second kind of sample lies, in runs that have one."""
+        """Folder of the encoder of the second kind of sample, in runs that have one."""
         return RunFolder(self.path / "second")
 
     @property
     def holds_seeds(self) -> bool:
-        """Whether it is a folder of ours with the runs of several seeds."""
+        """True if it is a folder of ours with the runs of several seeds."""
         return self.seeds.is_file() and self.marker.is_file() and not self.status.exists()
 
     def of_seed(self, seed: int) -> "RunFolder":
@@ -175,17 +175,17 @@ class RunFolder:
         """Every file that a run writes."""
         described = (self.config, self.resolved, self.status, self.metrics, self.timings, self.weights)
         classifier = (self.classifier_weights, self.classifier_card)
-        found = (self.evaluation, self.findings, self.arrays, self.collection, self.map_layout)
-        return (*described, self.encoder_card, *classifier, *found, self.spectrum, self.report)
+        results = (self.evaluation, self.findings, self.arrays, self.collection, self.map_layout)
+        return (*described, self.encoder_card, *classifier, *results, self.spectrum, self.report)
 
     @property
     def home(self) -> "RunFolder":
-        """The run itself, where this is the folder of its second encoder."""
+        """The folder of the run itself, also if this is the folder of its second encoder."""
         return RunFolder(self.path.parent) if self.path.name == "second" and not self.status.exists() else self
 
     @property
     def run_id(self) -> str | None:
-        """Id of the run, which all its files carry; None of a run of an earlier version, and where there is no run.
+        """Id of the run, which all its files carry; None for a run of an earlier version, and if there is no run.
 
         Raises:
             RunError: ``run.json`` is damaged.
@@ -193,14 +193,14 @@ class RunFolder:
         home = self.home
         if not home.status.exists():
             return None
-        found = read_sealed(home.status, must_be_sealed=home.marker.is_file()).get("run_id")
-        if not isinstance(found, str | None):
+        run_id = read_sealed(home.status, must_be_sealed=home.marker.is_file()).get("run_id")
+        if not isinstance(run_id, str | None):
             raise RunError(f"{home.status} is damaged: run_id must be text")
-        return found
+        return run_id
 
     @property
     def is_ours(self) -> bool:
-        """Whether we made it: it bears the marker, or the record of a run of 0.1.0, which wrote none."""
+        """True if we made it: it has the marker, or the record of a run of 0.1.0, which wrote no marker."""
         if self.marker.is_file():
             return True
         try:
@@ -252,7 +252,7 @@ class RunFolder:
         write_sealed(self.seeds, {**record.written(), "format": FORMAT_VERSION})
 
     def is_killed(self, status: "RunStatus") -> bool:
-        """Whether ``run.json`` says "running" but no process trains: its process was killed, or its disk failed."""
+        """Tell whether ``run.json`` says "running" but no process trains: it was killed, or its disk failed."""
         return status.status == "running" and not is_locked(self.path)
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -272,23 +272,23 @@ class RunFolder:
         Raises:
             RunError: a line is damaged; nothing is dropped then.
         """
-        found = {path: read_lines(path) for path in (self.metrics, self.timings)}
-        for path, lines in found.items():
+        logs = {path: read_lines(path) for path in (self.metrics, self.timings)}
+        for path, lines in logs.items():
             if lines.problem:
                 raise RunError(f"{path} is damaged: {lines.problem}")
-        for path, lines in found.items():
+        for path, lines in logs.items():
             write_atomically(path, lambda temporary, lines=lines: write_file(temporary, lines.up_to(last_step)))
 
     def change_since_end(self, path: Path) -> str:
-        """How one of the two files differs from what it was when the run was finished; empty where it does not."""
+        """Say how one of the two logs differs from its state when the run was finished; empty if it does not."""
         status = self.read_status() if self.status.exists() else None
         if status is None or status.status != "finished":
             return ""
         if path.name in status.figures:
             return "" if log_hash(path) == status.figures[path.name] else "it was changed after the run was finished"
         # Of an earlier version, which kept the number of epochs alone.
-        held, num_epochs = len(read_lines(self.metrics).good), status.num_epochs or 0
-        return f"it holds {held} of {num_epochs} epochs" if path == self.metrics and held < num_epochs else ""
+        num_lines, num_epochs = len(read_lines(self.metrics).good), status.num_epochs or 0
+        return f"it holds {num_lines} of {num_epochs} epochs" if path == self.metrics and num_lines < num_epochs else ""
 
     def _lines(self, path: Path) -> tuple[LogLine, ...]:
         lines = read_lines(path)
@@ -300,7 +300,7 @@ class RunFolder:
 
 
 def exported_folder(path: Any) -> RunFolder | None:
-    """The files of an encoder in a folder that ``counterpoint export`` wrote; None where it is none."""
+    """The files of an encoder in a folder that ``counterpoint export`` wrote; None for any other folder."""
     if not isinstance(path, str | Path) or not (Path(path) / EXPORT_RECORD).is_file():
         return None
     return RunFolder(Path(path), EXPORT_WEIGHTS)
@@ -310,9 +310,9 @@ def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = Fals
     """Open an existing run folder.
 
     Args:
-        path: of the folder.
+        path: the folder.
         needs_status: its ``run.json`` must be sound; False to repair it.
-        may_be_mixed: its ``run.json`` and ``resolved.yaml`` may be of two runs; for who says which one is foreign.
+        may_be_mixed: its ``run.json`` and ``resolved.yaml`` may be of two runs, for a caller that tells them apart.
 
     Raises:
         RunError: the path does not exist, is not a run, is damaged, or is one of another version.
@@ -349,13 +349,13 @@ def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = Fals
 def _check_one_run(folder: RunFolder, run_id: str | None) -> None:
     """Require that ``run.json`` and ``resolved.yaml`` are of one run."""
     try:
-        found = run_named_in(read_text(folder.resolved))
+        resolved_id = run_named_in(read_text(folder.resolved))
     except (OSError, ValueError):  # missing or unreadable: code that needs the settings reports it
         return
-    if found != run_id:
+    if resolved_id != run_id:
         place = shlex.quote(str(folder.path))
         raise StaleFileError(
-            f"{folder.status} and {folder.resolved} are of two runs ({run_id or 'no id'}, {found or 'no id'}); "
+            f"{folder.status} and {folder.resolved} are of two runs ({run_id or 'no id'}, {resolved_id or 'no id'}); "
             f"`counterpoint verify {place}` says which one is not of this run, `counterpoint resume {place}` writes a "
             "foreign run.json again"
         )
@@ -375,7 +375,7 @@ def seed_folders(path: Path) -> list[Path]:
         return []
     if folder.holds_seeds:
         return [folder.of_seed(seed).path for seed in folder.read_seeds().seeds]
-    return sorted(path.glob("seed-*"), key=lambda found: (len(found.name), found.name))  # seed-10 behind seed-9
+    return sorted(path.glob("seed-*"), key=lambda run: (len(run.name), run.name))  # seed-10 behind seed-9
 
 
 def _content(path: Path) -> bytes:

@@ -40,7 +40,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class SourceSettings(Settings):
-    """What is read from the data."""
+    """The samples and labels that are read from the data."""
 
     labels: str = option(
         "where labels come from: auto (sub-folder names, the npz's labels), none, "
@@ -132,7 +132,7 @@ class LookSettings(PartSettings):
 
 
 class ViewSettings(Settings):
-    """How views of one sample are drawn; a field left at auto comes from the preset."""
+    """The random changes that make views of a sample; a field left at auto comes from the preset."""
 
     preset: str = option(
         "a recipe, see `counterpoint list views` (auto: by the kind of data), or package.module:name of a "
@@ -275,7 +275,7 @@ class OptimSettings(Settings):
 
 
 class EngineSettings(Settings):
-    """Where and how the run is computed."""
+    """Device, precision, checkpoints and logs of the run."""
 
     device: Literal["auto", "cpu", "cuda"] = option("auto: the GPU if there is one", "auto")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = option(

@@ -12,7 +12,7 @@ SIGNALS = tuple(signal.Signals[name] for name in NAMES if hasattr(signal, name))
 
 
 class StopRequest:
-    """Set by a signal; ``exit_code`` is then the shell's convention, 128 + signal."""
+    """A request to stop, set by a signal; ``exit_code`` is then the shell's convention, 128 + signal."""
 
     exit_code: int | None = None
 
@@ -64,10 +64,10 @@ def sigterm_as_exception() -> Iterator[None]:
 
 
 def is_sigterm(stopped: KeyboardInterrupt) -> bool:
-    """Whether ``sigterm_as_exception`` raised this, and not a Ctrl-C."""
+    """Tell whether ``sigterm_as_exception`` raised this, and not a Ctrl-C."""
     return stopped.args == (signal.SIGTERM,)
 
 
 def _is_main_thread() -> bool:
-    """Python lets no other thread set handlers."""
+    """Tell whether this is the main thread: Python lets no other thread set handlers."""
     return threading.current_thread() is threading.main_thread()

@@ -48,21 +48,21 @@ class StoredRows:
             raise ValueError("it must hold numbers of shape (n, d) in C order, as numpy.save writes them")
         self._dtype, self._start, self._num_rows, self._width = array.dtype, array.offset, *array.shape
         self._positions: np.ndarray | None = None
-        self._whole: StoredRows | None = None
+        self._parent: StoredRows | None = None
         self._change: Callable[[Tensor], Tensor] = lambda rows: rows
         self._handle = os.open(path, os.O_RDONLY | BINARY)
         weakref.finalize(self, os.close, self._handle)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, d)."""
+        """Shape (n, d)."""
         return (len(self), self._width)
 
     def __len__(self) -> int:
         return self._num_rows if self._positions is None else len(self._positions)
 
     def __getitem__(self, rows: slice) -> Tensor:
-        """Some rows, in memory; any number of threads may read.
+        """Read some rows into memory; any number of threads may read.
 
         Raises:
             DataError: the file ends before they do.
@@ -80,14 +80,14 @@ class StoredRows:
     def take(self, positions: Tensor) -> "StoredRows":
         """The rows at some positions; nothing is read."""
         part = copy.copy(self)
-        part._whole = self  # which closes the file
+        part._parent = self  # which closes the file
         part._positions = positions.numpy() if self._positions is None else self._positions[positions.numpy()]
         return part
 
     def changed(self, function: Callable[[Tensor], Tensor]) -> "StoredRows":
         """The rows with a function of some of them, independent of the others, applied whenever they are read."""
         part = copy.copy(self)
-        part._whole, part._change = self, lambda rows: function(self._change(rows))
+        part._parent, part._change = self, lambda rows: function(self._change(rows))
         return part
 
     def _read(self, values: np.ndarray, place: int) -> None:

@@ -1,4 +1,4 @@
-"""Columns of a table of numbers and categories: how each becomes numbers, and other rows the same way. Needs no torch.
+"""Encode columns of numbers and categories as numbers, and those of other rows in the same way, without torch.
 
 Numbers are brought to mean 0 and deviation 1 (raw columns of other scales would hide each other), with the median where
 a value is missing and a further 0 or 1 that says so. Categories become one 0 or 1 each. CSV is read by Python's own
@@ -45,12 +45,12 @@ class TableColumn:
     """One column as training saw it.
 
     Attributes:
-        name: in the table.
-        median: of its numbers; None for categories.
-        mean: of its numbers.
-        deviation: of its numbers, by which they are divided.
-        categories: in the order of their numbers.
-        has_missing: whether a further 0 or 1 says that a value is missing.
+        name: name in the table.
+        median: median of its numbers; None for categories.
+        mean: mean of its numbers.
+        deviation: standard deviation of its numbers, by which they are divided.
+        categories: categories in the order of their numbers.
+        has_missing: true if a further 0 or 1 says that a value is missing.
     """
 
     name: str
@@ -72,11 +72,11 @@ class ColumnPlan:
 
     @property
     def width(self) -> int:
-        """Numbers that a row becomes."""
+        """Number of values that a row becomes."""
         return sum(map(len, self.columns))
 
     def encode(self, table: Columns, name: str) -> tuple[np.ndarray, str]:
-        """Rows as float32 (n, d), and what was filled in, for the user to read.
+        """Encode rows as float32 (n, d), and say for the user what was filled in.
 
         Raises:
             DataError: a column is not there, or holds texts instead of numbers, or infinity.
@@ -89,15 +89,15 @@ class ColumnPlan:
             raise DataError(f"{name} has no column {some(lost)}, which the training table had; add it to the file")
         blocks, filled = list[np.ndarray](), dict[str, list[str]]()
 
-        def count(what: str, column: TableColumn, number: int) -> None:
+        def count(remark: str, column: TableColumn, number: int) -> None:
             if number:
-                filled.setdefault(what, []).append(f"{column.name} {number:,}")
+                filled.setdefault(remark, []).append(f"{column.name} {number:,}")
 
         for column in self.columns:
             values = Values.of(table[column.name])
-            what = "categories as zeros" if column.median is None else "values by the median"
+            remark = "categories as zeros" if column.median is None else "values by the median"
             indicator = "with an indicator" if column.has_missing else WITHOUT
-            count(f"missing {what}, {indicator}", column, int(values.is_missing_N.sum()))
+            count(f"missing {remark}, {indicator}", column, int(values.is_missing_N.sum()))
             block_ND = np.zeros((len(values.is_missing_N), len(column)), np.float32)
             if column.median is None:
                 place = {category: number for number, category in enumerate(column.categories)}
@@ -117,7 +117,7 @@ class ColumnPlan:
             if column.has_missing:
                 block_ND[:, -1] = values.is_missing_N
             blocks.append(block_ND)
-        words = [f"{what} ({some(counted)})" for what, counted in filled.items()]
+        words = [f"{remark} ({some(counted)})" for remark, counted in filled.items()]
         return np.concatenate(blocks, axis=1), "; ".join(words)
 
 
@@ -129,10 +129,10 @@ class Values:
     """The values of one column.
 
     Attributes:
-        is_missing_N: which rows have no value.
-        texts: the others, as text; true and false in lower case, whole numbers without a point.
-        numbers: the same, as float64, true as 1; None where one is not a number.
-        is_date: whether they are dates.
+        is_missing_N: true for rows without a value.
+        texts: values of the other rows, as text; true and false in lower case, whole numbers without a point.
+        numbers: the same values as float64, true as 1; None if one is not a number.
+        is_date: true if they are dates.
     """
 
     is_missing_N: np.ndarray
@@ -142,57 +142,57 @@ class Values:
 
     @staticmethod
     def of(values: Sequence[Any]) -> "Values":
-        """Values of a file or a data frame."""
+        """Read the values of a column of a file or a data frame."""
         is_missing_N = np.array([str(value).strip().lower() in MISSING for value in values], bool)  # None, too
-        known = [value for value, missing in zip(values, is_missing_N, strict=True) if not missing]
-        texts = list(map(_as_text, known))
+        present = [value for value, missing in zip(values, is_missing_N, strict=True) if not missing]
+        texts = list(map(_as_text, present))
         try:
-            numbers = np.array([BOOLEANS.get(text, value) for text, value in zip(texts, known, strict=True)], float)
+            numbers = np.array([BOOLEANS.get(text, value) for text, value in zip(texts, present, strict=True)], float)
         except (TypeError, ValueError, OverflowError):
             numbers = None
-        is_date = bool(known) and all(isinstance(each, date) or DATE.match(str(each).strip()) for each in known)
+        is_date = bool(present) and all(isinstance(value, date) or DATE.match(str(value).strip()) for value in present)
         return Values(is_missing_N, texts, numbers if numbers is None or numbers.ndim == 1 else None, is_date)
 
 
 def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]]:
-    """How each column becomes numbers.
+    """Plan how each column becomes numbers.
 
     Args:
-        table: without its labels.
+        table: the columns without the labels.
         drop: names of columns to leave out, separated by commas, as in a CSV file; ``none``; or ``unusable``.
-        name: of the table.
+        name: name of the table.
 
     Returns:
-        The plan, and the columns that were left out, each unasked one with its reason.
+        The plan, and the columns that were left out, with a reason if the user did not name them.
 
     Raises:
         UsageError: there is no column of a name to leave out.
         DataError: columns that cannot be used; or none is left.
     """
-    dropped = [] if drop in ("none", UNUSABLE) else _names(drop, table)
+    dropped = [] if drop in ("none", UNUSABLE) else _column_names(drop, table)
     if (num_rows := len(next(iter(table.values()), (0, 0)))) < 2:
         raise DataError(f"{name} has {num_rows} row(s) below its header; a table needs at least 2")
-    for each in dropped:
-        if each not in table:
-            raise UsageError(f"source.drop_columns: {name} has no column {each!r}{nearest(each, table)}")
+    for column in dropped:
+        if column not in table:
+            raise UsageError(f"source.drop_columns: {name} has no column {column!r}{nearest(column, table)}")
     columns, faults = list[TableColumn](), dict[str, str]()
-    for each, cells in table.items():
-        if each in dropped:
+    for column, cells in table.items():
+        if column in dropped:
             continue
         values = Values.of(cells)
-        if fault := _fault(each, values):
-            faults[each] = fault
+        if fault := _fault(column, values):
+            faults[column] = fault
             continue
         has_missing = bool(values.is_missing_N.any())
         if values.numbers is not None:
             mean, deviation = float(values.numbers.mean()), float(values.numbers.std())
             # What rounding alone makes of equal numbers is not a deviation.
             deviation = 1.0 if deviation <= ROUNDING * np.abs(values.numbers).max() else deviation
-            columns.append(TableColumn(each, float(np.median(values.numbers)), mean, deviation, (), has_missing))
+            columns.append(TableColumn(column, float(np.median(values.numbers)), mean, deviation, (), has_missing))
         else:
-            columns.append(TableColumn(each, categories=tuple(sorted(set(values.texts))), has_missing=has_missing))
+            columns.append(TableColumn(column, categories=tuple(sorted(set(values.texts))), has_missing=has_missing))
     if faults and drop != UNUSABLE:
-        reasons = some([f"{each} ({fault})" for each, fault in faults.items()])
+        reasons = some([f"{column} ({fault})" for column, fault in faults.items()])
         names = ",".join(map(_quoted, [*dropped, *faults])) if len(faults) <= MOST_NAMED else UNUSABLE
         names = names.replace("'", "'\"'\"'")  # for a shell
         raise DataError(
@@ -200,7 +200,7 @@ def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]
         )
     if not columns:
         raise DataError(f"{name} has no column of numbers or categories besides labels and what is left out")
-    return ColumnPlan(tuple(columns)), [*dropped, *(f"{each} ({fault})" for each, fault in faults.items())]
+    return ColumnPlan(tuple(columns)), [*dropped, *(f"{column} ({fault})" for column, fault in faults.items())]
 
 
 def _fault(name: str, values: Values) -> str:
@@ -229,17 +229,17 @@ def _fault(name: str, values: Values) -> str:
     return f"text, {num_values:,} different ones" if num_values > MOST_CATEGORIES else ""
 
 
-def _names(asked: str, table: Columns) -> list[str]:
+def _column_names(setting: str, table: Columns) -> list[str]:
     """Names of columns in a setting: a name with a comma is in quotation marks, as in CSV."""
     try:
-        cells = next(csv.reader([asked], skipinitialspace=True), [])
+        cells = next(csv.reader([setting], skipinitialspace=True), [])
     except csv.Error:
-        cells = [asked]
-    return [cell if cell in table else cell.strip() for cell in cells] or [asked]
+        cells = [setting]
+    return [cell if cell in table else cell.strip() for cell in cells] or [setting]
 
 
 def _quoted(name: str) -> str:
-    """A name as ``_names`` reads it.
+    """A name as ``_column_names`` reads it.
 
     >>> _quoted("a"), _quoted("b,c")
     ('a', '"b,c"')
@@ -273,26 +273,26 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
     try:
         text = read_text(path)
         head = next((line for line in text.split("\n") if line.strip()), "")
-        told = re.fullmatch(rf"sep=([{SEPARATORS}])\s*", head, re.IGNORECASE)  # of Excel
+        declared = re.fullmatch(rf"sep=([{SEPARATORS}])\s*", head, re.IGNORECASE)  # of Excel
         by_most = max(SEPARATORS, key=lambda each: len(next(csv.reader([head], delimiter=each), ())))
-        every = csv.reader(io.StringIO(text, newline=""), delimiter=told[1] if told else by_most)
-        numbered = list(enumerate(every, start=1))
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=declared[1] if declared else by_most)
+        numbered = list(enumerate(reader, start=1))
     except UnicodeDecodeError:
         raise DataError(f"{path} is not UTF-8; save it as CSV in UTF-8") from None
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
     first = next((place for place, (_, row) in enumerate(numbered) if len(row) > 1 or "".join(row).strip()), 0)
-    numbered = numbered[first + (told is not None) :]
+    numbered = numbered[first + (declared is not None) :]
     header = numbered[0][1] if numbered else []
     # An empty line is a missing value where there is one column, and nothing where there are more.
-    known = [(number, row or [""]) for number, row in numbered[1:] if row or len(header) == 1]
+    filled = [(number, row or [""]) for number, row in numbered[1:] if row or len(header) == 1]
     if not header:
         raise DataError(f"{path} is empty; a table has a row with the names of its columns, then its rows")
     if len(header) > 1 and all(map(_is_finite, header)):
         raise DataError(f"{path} begins with numbers; its first row must have the names of the columns")
-    if odd := next(((number, row) for number, row in known if len(row) != len(header)), None):
+    if odd := next(((number, row) for number, row in filled if len(row) != len(header)), None):
         raise DataError(f"{path}: row {odd[0]} has {len(odd[1])} cells, the header {len(header)}")
-    return [cell.strip() or f"column {place}" for place, cell in enumerate(header, 1)], [row for _, row in known]
+    return [cell.strip() or f"column {place}" for place, cell in enumerate(header, 1)], [row for _, row in filled]
 
 
 def encoded(plan: ColumnPlan, table: Any) -> Any:
@@ -304,7 +304,7 @@ def encoded(plan: ColumnPlan, table: Any) -> Any:
     if isinstance(table, str | Path):
         columns = read_columns(Path(table))
     elif isinstance(table, Mapping) or (hasattr(table, "columns") and hasattr(table, "__getitem__")):
-        columns = _of_memory(table)
+        columns = _columns_in_memory(table)
     else:
         return table
     rows_ND, filled = plan.encode(columns, name)
@@ -313,7 +313,7 @@ def encoded(plan: ColumnPlan, table: Any) -> Any:
     return rows_ND
 
 
-def _of_memory(table: Any) -> Columns:
+def _columns_in_memory(table: Any) -> Columns:
     """The columns of a data frame (pandas, Polars, Arrow) or of values by column."""
     names = list(getattr(table, "column_names", getattr(table, "columns", table)))
     if twice := [name for name, count in Counter(map(str, names)).items() if count > 1]:

@@ -19,7 +19,7 @@ _UNSHOWN = re.compile(
 
 MAX_CHARACTERS = 300
 WIDTH = 100  # columns of what verbs print
-# Where an absolute path begins: / or ~/, but not // as in https://; C:\ or C:/; \\server; each also after file:.
+# Beginning of an absolute path: / or ~/, but not // as in https://; C:\ or C:/; \\server; each also after file:.
 ROOT = r"(?:file:/*(?=/)|)(?:~?/(?!/)|[A-Za-z]:[\\/]|\\\\)"
 # A whole text and a quoted part may hold spaces; a bare path ends at the first, and at what encloses it.
 WHOLE_PATH = re.compile(rf"^{ROOT}[^\"'<>|]*$")
@@ -28,7 +28,7 @@ BARE_PATH = re.compile(rf"(?P<before>^|[\s\"'=(\[{{,;:|])(?P<path>{ROOT}[^\s\"'=
 
 
 def shown(text: object) -> str:
-    r"""One line, in which what a terminal would obey or hide is written as in a Python text.
+    r"""Text as one line, in which characters that a terminal would obey or hide are written as in a Python text.
 
     >>> print(shown("a\nb"), shown("\x1b[31mred"), shown("caf\udce9.png"), shown("Grüße 👩‍🔬"))
     a\nb \x1b[31mred caf\xe9.png Grüße 👩‍🔬
@@ -37,7 +37,7 @@ def shown(text: object) -> str:
 
 
 def shown_lines(text: object) -> str:
-    r"""The same for a text of several lines, each of which is ours.
+    r"""Apply ``shown`` to each line of a text whose line ends are ours.
 
     >>> print(shown_lines("a\tb\nc"))
     a\tb
@@ -71,8 +71,8 @@ def hide_folders(text: str) -> str:
     return BARE_PATH.sub(_keep_last_part, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    letter = found[0]
+def _escaped(match: re.Match[str]) -> str:
+    letter = match[0]
     is_byte = "\udc80" <= letter <= "\udcff"  # of a name that is no UTF-8, as `os.fsdecode` keeps it
     return f"\\x{ord(letter) - 0xDC00:02x}" if is_byte else letter.encode("unicode_escape").decode()
 
@@ -155,7 +155,7 @@ class TextTable:
 
 
 class Printed:
-    """What a notebook shows as it is printed: its text, in columns."""
+    """A record that a notebook shows as it is printed: as text, in columns."""
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(shown_lines(self))}</pre>"

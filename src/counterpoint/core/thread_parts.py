@@ -1,7 +1,7 @@
 """Work in parts, one thread each: many small operations run faster side by side than each split over all threads.
 
 Split operations also wait for each other at their ends: beside another program, thousands of them wait for its threads,
-and a linear probe took 12 times as long. What is not a sum of parts is done by one thread (``one_thread``).
+and a linear probe took 12 times as long. Work that is not a sum of parts is done by one thread (``one_thread``).
 """
 
 import itertools
@@ -34,15 +34,15 @@ def in_turn(
     *,
     most_threads: int | None = None,
 ) -> None:
-    """Every task once, by as many threads as torch has; what two tasks write to, they write in the order of the tasks.
+    """Do each task once, by as many threads as torch has; tasks that write to the same write in the order of the tasks.
 
     Sums that tasks add to are therefore the same bits for any number of threads. Nothing is differentiated, and numbers
     too small to be normal count as zero, which spares the processor its slow path.
 
     Args:
-        tasks: what to do.
-        start: called by each thread, gives the function that does a task; a place for the thread's work space.
-        touches: what a task writes to.
+        tasks: tasks to do.
+        start: function that each thread calls; it returns the function that does a task, and may make its work space.
+        touches: keys of what a task writes to.
         most_threads: more do not pay; None for no limit.
 
     >>> total = torch.zeros(3)
@@ -86,17 +86,17 @@ def in_order(
     *,
     is_parallel: bool = True,
 ) -> None:
-    """Compute something of each item, side by side, and hand it on in their order; one more waits than threads are.
+    """Compute a result of each item, side by side, and add the results in order; one more waits than there are threads.
 
     Args:
-        items: in order.
-        compute: independent of other items.
-        add: takes an item and its result, one at a time.
+        items: items in their order.
+        compute: function of one item, independent of other items.
+        add: function that takes an item and its result, one at a time.
         is_parallel: False does everything in this thread, item after item: on other devices, and under transforms.
 
-    >>> found = []
-    >>> in_order([3, 1, 2], lambda item: item**2, lambda item, square: found.append(square))
-    >>> found
+    >>> squares = []
+    >>> in_order([3, 1, 2], lambda item: item**2, lambda item, square: squares.append(square))
+    >>> squares
     [9, 1, 4]
     """
     if not is_parallel:
@@ -141,24 +141,24 @@ def blocks(num_rows: int, num_parts: int = 1, most: int = BLOCK) -> list[slice]:
 
 
 def each_block(rows: list[slice], work: Callable[[slice], Result], num_multiplications: int) -> list[Result]:
-    """What the work gives for each block, in order: one thread each where that pays, else all by the calling thread.
+    """Results of the work for each block, in order: one thread each if that pays, else all by the calling thread.
 
     Args:
-        rows: from ``blocks``.
-        work: done without automatic derivatives; none writes to another's rows, none is split over threads.
-        num_multiplications: of all blocks.
+        rows: blocks, as ``blocks`` gives them.
+        work: function of a block, without automatic derivatives; it writes to no other block's rows, in one thread.
+        num_multiplications: number of multiplications of all blocks.
     """
     if len(rows) > 1 and num_multiplications >= FOR_A_THREAD and torch.get_num_threads() > 1:
         # A dictionary by the first row: blocks end in any order.
-        found: dict[int, Result] = {}
-        in_turn(rows, lambda: lambda own: found.update({own.start: work(own)}), lambda own: [own.start])
-        return [found[own.start] for own in rows]
+        results: dict[int, Result] = {}
+        in_turn(rows, lambda: lambda own: results.update({own.start: work(own)}), lambda own: [own.start])
+        return [results[own.start] for own in rows]
     with alone():
         return [work(own) for own in rows]
 
 
 def own_rows(matrix: Tensor, rows: slice) -> Tensor:
-    """Those rows of a matrix; where they are all, the matrix itself, which takes no call."""
+    """Some rows of a matrix; if they are all its rows, the matrix itself, which takes no call."""
     return matrix if rows.stop - rows.start == matrix.shape[0] else matrix[rows]
 
 
@@ -207,7 +207,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def side_by_side(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """What ``work`` gives for each item, in order; as many at a time as torch has threads, each done by one thread.
+    """Results of ``work`` for all items, in order; as many at a time as torch has threads, each done by one thread.
 
     An item is computed in the same way whatever the number of threads, so that all give the same bits. Within an item
     a second call does its items one after another.
@@ -223,7 +223,7 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item]) -> list[
 
 
 class _Turns(Generic[Task]):
-    """Tasks that wait, and what those that run write to."""
+    """Tasks that wait, and the keys of what the running tasks write to."""
 
     def __init__(self, tasks: Sequence[Task], touches: Callable[[Task], Sequence[Hashable]]) -> None:
         self._waiting, self._touches = deque(tasks), touches
@@ -266,18 +266,18 @@ class _Turns(Generic[Task]):
         """Place of the first task that writes to nothing that is in use, or that a task before it waits for."""
         # No task overtakes one before it that writes to the same: each place gets its sums in the order of
         # tasks.
-        kept = set(self._in_use)
+        blocked = set(self._in_use)
         for place, task in enumerate(self._waiting):
             touched = self._touches(task)
-            if kept.isdisjoint(touched):
+            if blocked.isdisjoint(touched):
                 return place
-            kept.update(touched)
+            blocked.update(touched)
         return None
 
 
 @contextmanager
 def only_values() -> Iterator[None]:
-    """No derivatives, and no subnormal numbers, in this thread."""
+    """Compute without derivatives and without subnormal numbers in this thread."""
     # torch has no call that tells the mode: the least subnormal times 1 is 0 where they are flushed.
     were_flushed = LEAST_NUMBER * 1.0 == 0.0
     torch.set_flush_denormal(True)

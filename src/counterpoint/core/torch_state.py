@@ -1,4 +1,4 @@
-"""What torch keeps for a thread or a process: modes, defaults and its generator, as work with fixed bits needs them."""
+"""State that torch keeps for a thread or a process: modes, defaults, generator, as work with fixed bits needs it."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ _TRAINING = threading.Lock()
 def usual_modes() -> Iterator[None]:
     """Compute as a new process of ours does, whatever modes the caller is in, and on the CPU by default.
 
-    Also a decorator. How threads wait and memory is kept is in ``process_setup``.
+    It is also a decorator. ``process_setup`` decides how threads wait and memory is kept.
 
     >>> with torch.inference_mode(), usual_modes():
     ...     torch.is_grad_enabled()
@@ -29,8 +29,8 @@ def usual_modes() -> Iterator[None]:
     with ExitStack() as usual:
         usual.enter_context(at_work())
         number = torch.get_num_threads()
-        if (taken := threads_to_take(number)) != number:
-            usual.enter_context(with_threads(taken))
+        if (num_threads := threads_to_take(number)) != number:
+            usual.enter_context(with_threads(num_threads))
         usual.enter_context(torch.inference_mode(False))
         usual.enter_context(torch.enable_grad())
         if torch._C._is_any_autocast_enabled():
@@ -55,7 +55,7 @@ def require_float32() -> None:
 
 @contextmanager
 def only_training() -> Iterator[None]:
-    """Let one training at a time be at work in this process; also a decorator.
+    """Let one training at a time be at work in this process; it is also a decorator.
 
     Raises:
         UsageError: another one is, in another thread or around this call.
@@ -92,7 +92,7 @@ def own_draws(seed: int | None = None, devices: Iterable[torch.device] | None = 
     """Draw from torch's generator alone, and leave it to the caller as it was.
 
     Args:
-        seed: of the first state; None continues from the generator's present state.
+        seed: seed of the first state; None continues from the generator's present state.
         devices: GPUs whose generators are drawn from, too; None for all of them.
 
     >>> before = torch.get_rng_state()

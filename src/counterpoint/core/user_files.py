@@ -28,7 +28,7 @@ Stamp = tuple[int, int]  # size of a file and its time in ns, which tell cheaply
 MOST_FILES = 100_000  # of a folder that are held at once
 SCHEME = re.compile(r"[a-z][a-z0-9+]+://[^/]|file:///[^/]")  # of two letters at least: C:// is a drive
 SCAN_BYTES = 1 << 20  # that one request to a store asks for, which takes as long as a short one
-SHARD_PLAN = "plan.json"  # what a table in shards is of
+SHARD_PLAN = "plan.json"  # the file of a folder of shards that says which table they are of
 MAX_TEXT_BYTES = 1 << 29  # five million lines of a hundred letters
 OTHER_KINDS = {
     stat.S_IFDIR: "a folder",
@@ -69,7 +69,7 @@ class Address(BasePath):
             return Address, (str(self),), self.__dict__
 
     def exists(self) -> bool:
-        """Whether a file or folder is there.
+        """Tell whether a file or folder is there.
 
         Raises:
             StoreError: the store refuses to say.
@@ -77,18 +77,18 @@ class Address(BasePath):
         return self._info().type.name != "NotFound"
 
     def is_file(self) -> bool:
-        """Whether a file is there; raises as ``exists``."""
+        """Tell whether a file is there; raises as ``exists``."""
         return self.stamp is not None or self._info().type.name == "File"
 
     def is_dir(self) -> bool:
-        """Whether names of files begin with it; raises as ``exists``."""
+        """Tell whether names of files begin with this address; raises as ``exists``."""
         return self.stamp is None and self._info().type.name == "Directory"
 
     def mkdir(self, mode: int = 0, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: folders of a store are beginnings of names."""
 
     def iterdir(self) -> Generator[Self, None, None]:
-        """Files and folders in it, sorted; none where nothing is there.
+        """Files and folders in it, sorted; none if nothing is there.
 
         Raises:
             StoreError: the store refuses.
@@ -96,28 +96,28 @@ class Address(BasePath):
         selector = require_arrow(str(self)).fs.FileSelector
 
         def listed(system: Any, key: str) -> dict[str, Stamp | None]:
-            # Of gs:// pyarrow tells no folder that is only the beginning of names.
-            is_deep, found = system.type_name == "gcs", dict[str, Stamp | None]()
+            # For gs:// pyarrow lists no folder that is only the beginning of names.
+            is_deep, stamps = system.type_name == "gcs", dict[str, Stamp | None]()
             for info in system.get_file_info(selector(key, allow_not_found=True, recursive=is_deep)):
                 inner = info.path[len(key) + 1 :] if is_deep else info.base_name
                 name, slash, _ = inner.partition("/")
-                found[name] = None if slash or info.type.name != "File" else _stamp(info)
-            return found
+                stamps[name] = None if slash or info.type.name != "File" else _stamp(info)
+            return stamps
 
         for name, stamp in sorted(self._ask(listed).items()):
-            each = self / name
-            each.stamp = stamp
-            yield each
+            entry = self / name
+            entry.stamp = stamp
+            yield entry
 
     def walk_files(self) -> Iterator[Self]:
         """Files at any depth that are not hidden, sorted; the names of one folder are held. Raises as ``iterdir``."""
-        for each in self.iterdir():
-            if each.name.startswith("."):
+        for entry in self.iterdir():
+            if entry.name.startswith("."):
                 continue
-            if each.stamp is None:
-                yield from each.walk_files()
+            if entry.stamp is None:
+                yield from entry.walk_files()
             else:
-                yield each
+                yield entry
 
     @cached_property
     def files(self) -> tuple[Self, ...]:
@@ -200,11 +200,11 @@ class ObjectBytes(io.RawIOBase):
         self._address, self._file = address, address.open_input()
 
     def readable(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
@@ -229,7 +229,7 @@ class ObjectBytes(io.RawIOBase):
 
 
 def as_path(place: str | Path) -> Path:
-    """The path of a file that a user names: an address where it has a scheme, else on disk, with ~ filled in.
+    """The path of a file that a user names: an address if it has a scheme, else on disk, with ~ filled in.
 
     >>> as_path("s3://bucket/a.tar"), as_path("a.tar").name
     (Address('s3://bucket/a.tar'), 'a.tar')
@@ -247,7 +247,7 @@ def absolute(path: str | Path) -> str:
 
 
 def exists(path: Path) -> bool:
-    """Whether anything is there; False for a name on disk that is too long, where ``Path.exists`` raises."""
+    """Tell whether anything is at a path; False for a name on disk that is too long, where ``Path.exists`` raises."""
     return path.exists() if isinstance(path, Address) else os.path.exists(path)
 
 
@@ -282,7 +282,7 @@ def open_regular(path: str | Path) -> io.BufferedReader:
 
 
 def length(stream: IO[bytes]) -> int:
-    """How many bytes a file has, which is then at its beginning."""
+    """Number of bytes of a file, which is then at its beginning."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     return size
@@ -327,12 +327,12 @@ def check_size(size: int, at_most: int) -> None:
 
 
 def is_shard_folder(path: str | Path) -> bool:
-    """Whether a folder holds a table in shards (``evaluation.shard_files``)."""
+    """Tell whether a folder holds a table in shards (``evaluation.shard_files``)."""
     return (as_path(path) / SHARD_PLAN).is_file()
 
 
 def is_file_or_shards(path: str | Path) -> bool:
-    """Whether a path is a file or a folder of shards; a run is another folder."""
+    """Tell whether a path is a file or a folder of shards; a run is another folder."""
     return as_path(path).is_file() or is_shard_folder(path)
 
 

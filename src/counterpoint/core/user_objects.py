@@ -37,11 +37,11 @@ def from_flag(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class LoadedPart(Generic[Part]):
-    """What a function made that the user named.
+    """A part that a function named by the user made.
 
     Attributes:
-        part: what it made.
-        origin: for the record: its ``name``, and the ``sha256`` of the file that holds it; empty where there is none.
+        part: the part.
+        origin: for the record, its ``name`` and the ``sha256`` of the file that holds it; empty if there is none.
     """
 
     part: Part
@@ -49,17 +49,17 @@ class LoadedPart(Generic[Part]):
 
 
 def is_origin(name: Any) -> bool:
-    """Whether a name says where something is made rather than which entry of a catalogue it is."""
+    """Tell whether a name says where something is made rather than which entry of a catalogue it is."""
     return isinstance(name, str) and ":" in name
 
 
 def load_part(
     setting: str, name: str, accept: Callable[[Any], Part], options: Mapping[str, Any] | None = None
 ) -> LoadedPart[Part]:
-    """Import what a flag of this command line names, call it, and take what it returns.
+    """Import the function that a flag of this command line names, call it, and take what it returns.
 
     Args:
-        setting: where the name was given, such as ``loss.name``; errors begin with it.
+        setting: setting that has the name, such as ``loss.name``; errors begin with it.
         name: ``package.module:name`` of a class or function, marked as ``FlagText``; modules of the current folder are
             found, too.
         accept: makes a part of what is returned, or raises ``UsageError``.

@@ -1,4 +1,4 @@
-"""From YAML and plain mappings to settings, with one sentence per mistake: name, value, allowed range, remedy.
+"""Turn YAML and plain mappings into settings, with one sentence per mistake: name, value, allowed range, remedy.
 
 YAML means what it says, as version 1.2 does: 1e-3 is a number, and yes, on, 010, 1:30 and 2026-11-24 are text;
 duplicate keys, aliases and NaN are refused.
@@ -154,19 +154,19 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat(model: type[BaseModel], nested: Mapping[str, Any]) -> dict[str, Any]:
-    """What a nested mapping, which may be anything else, says of the settings below a model, by dotted path.
+    """Collect the settings below a model from a nested mapping, which may be anything else, by dotted path.
 
     >>> from counterpoint.core.settings import TrainSettings
     >>> flat(TrainSettings, {"optim": {"name": "sgd"}, "seed": 1, "loss": 3})
     {'seed': 1, 'optim.name': 'sgd'}
     """
-    found = {}
+    settings = {}
     for path, _ in leaf_fields(model):
         section, _, leaf = path.rpartition(".")  # sections hold no sections
         place = nested.get(section) if section else nested
         if isinstance(place, Mapping) and leaf in place:
-            found[path] = place[leaf]
-    return found
+            settings[path] = place[leaf]
+    return settings
 
 
 def merge(below: Any, above: Any) -> Any:
@@ -210,7 +210,7 @@ def without_removed(config: dict[str, Any]) -> dict[str, Any]:
     {'epochs': 3, 'engine': {'accumulate': 2}}
     """
     return {
-        name: {key: each for key, each in value.items() if REMOVED[name].get(key, ...) != each}
+        name: {key: setting for key, setting in value.items() if REMOVED[name].get(key, ...) != setting}
         if name in REMOVED and isinstance(value, dict)
         else value
         for name, value in config.items()
@@ -293,13 +293,13 @@ def _first_sentence(model: type[BaseModel], error: ValidationError) -> str:
     if section_of(field) is not None:
         return f"{'.'.join(path)} is a section with its own settings, got {first['input']!r}"
     # The refused value itself: for a pair, pydantic may name only one of its ends.
-    wholes = (each["input"] for each in error.errors() if list(each["loc"][:-1]) == path or list(each["loc"]) == path)
-    given = next(wholes, first["input"])
+    inputs = (each["input"] for each in error.errors() if list(each["loc"][:-1]) == path or list(each["loc"]) == path)
+    value = next(inputs, first["input"])
     extra = field.json_schema_extra
     hint = f"; {extra['hint']}" if isinstance(extra, dict) and "hint" in extra else ""
-    said = gone(f"{'.'.join(path)} {given}")
-    words = expectation(field).replace("'knn'", repr(given) if isinstance(given, str) and "," not in given else "'knn'")
-    return said or f"{'.'.join(path)} must be {words}, got {given!r}{hint}"
+    removal = gone(f"{'.'.join(path)} {value}")
+    words = expectation(field).replace("'knn'", repr(value) if isinstance(value, str) and "," not in value else "'knn'")
+    return removal or f"{'.'.join(path)} must be {words}, got {value!r}{hint}"
 
 
 def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:
@@ -320,7 +320,7 @@ def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """What plain data hold, however deep, each with the dotted name of its setting."""
+    """Yield the values of plain data, however deep, each with the dotted name of its setting."""
     if not isinstance(value, Mapping | list):
         yield name, value
         return

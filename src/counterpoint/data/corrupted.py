@@ -1,4 +1,4 @@
-"""Corruptions of pictures: the same bits whatever batch, thread or process a picture is corrupted in."""
+"""Corruptions of pictures, with the same bits whatever batch, thread or process a picture is corrupted in."""
 
 # B images, C channels, H height, W width
 
@@ -30,7 +30,7 @@ CHUNK = 1 << 22  # values worked on at once, which bounds the memory that random
 
 @dataclass(frozen=True)
 class Strength:
-    """How strong a corruption is for pictures of one size.
+    """The strength of a corruption for pictures of one size.
 
     Attributes:
         values: the published numbers of its severity.
@@ -46,8 +46,8 @@ class CorruptionDraws:
     """Random numbers of pictures: a pure function of (seed, corruption, sample id), the same for all severities.
 
     Attributes:
-        seed: of the user.
-        name: of the corruption.
+        seed: the user's seed.
+        name: name of the corruption.
         ids_B: int64 sample ids.
     """
 
@@ -78,11 +78,11 @@ class Corruption:
     """One corruption: an entry of ``CATALOGUE`` at the end of a module of ``corruptions``.
 
     Attributes:
-        summary: what it does, for lists.
+        summary: its effect in words, for lists.
         kind: the group that hendrycks2019 puts it in.
-        apply: maps uint8 pictures (b, c, h, w), a strength and draws to pictures, uint8 or float32 around [0, 1].
+        apply: map of uint8 pictures (b, c, h, w), a strength and draws to pictures, uint8 or float32 around [0, 1].
         small: its strengths on pictures of 32 pixels, as published with CIFAR-10-C.
-        large: on pictures of 224 pixels, as published with ImageNet-C.
+        large: its strengths on pictures of 224 pixels, as published with ImageNet-C.
     """
 
     summary: str
@@ -109,8 +109,8 @@ def plasma(draws: CorruptionDraws, place: int, size: tuple[int, int], decay: flo
     Source: fournier1982; decay^2 as in the code of hendrycks2019.
 
     Args:
-        draws: their random numbers.
-        place: of these clouds among the draws of a picture.
+        draws: random numbers of the pictures.
+        place: place of these clouds among the draws of a picture.
         size: height and width.
         decay: >= 1; larger ones are smoother.
     """
@@ -139,9 +139,9 @@ def plasma(draws: CorruptionDraws, place: int, size: tuple[int, int], decay: flo
 
 @cache
 def corruptions() -> Mapping[str, Corruption]:
-    """All of them by name, in the order of their kinds."""
-    found = [item for entries in loaded("data/corruptions", "CATALOGUE") for item in entries.items()]
-    return dict(sorted(found, key=lambda item: KINDS.index(item[1].kind)))
+    """All corruptions by name, in the order of their kinds."""
+    items = [item for entries in loaded("data/corruptions", "CATALOGUE") for item in entries.items()]
+    return dict(sorted(items, key=lambda item: KINDS.index(item[1].kind)))
 
 
 def corrupt(images_BCHW: Tensor, name: str, severity: int, *, ids_B: Tensor, seed: int = 0) -> Tensor:
@@ -154,7 +154,7 @@ def corrupt(images_BCHW: Tensor, name: str, severity: int, *, ids_B: Tensor, see
 
     Args:
         images_BCHW: uint8, 1 or 3 channels, sides >= 8.
-        name: of ``corruptions()``.
+        name: a name of ``corruptions()``.
         severity: 1 to 5.
         ids_B: int64 ids of the samples.
         seed: any non-negative int.
@@ -204,7 +204,7 @@ def chosen_corruptions(names: Sequence[str]) -> tuple[str, ...]:
     """Names of corruptions, in the order of the catalogue.
 
     Args:
-        names: of corruptions, also with a hyphen for a blank, or of their kinds; ``all`` for all of them.
+        names: names of corruptions, also with a hyphen for a blank, or of their kinds; ``all`` for all of them.
 
     Raises:
         UsageError: a name that is not known.
@@ -212,10 +212,10 @@ def chosen_corruptions(names: Sequence[str]) -> tuple[str, ...]:
     >>> chosen_corruptions(["noise", "zoom-blur"])
     ('gaussian noise', 'shot noise', 'impulse noise', 'zoom blur')
     """
-    asked = {name.replace("-", " ") for name in names}
-    for name in sorted(asked - corruptions().keys() - {ALL, *KINDS}):
+    chosen = {name.replace("-", " ") for name in names}
+    for name in sorted(chosen - corruptions().keys() - {ALL, *KINDS}):
         raise unknown_name("corruption", name, (ALL, *KINDS, *corruptions()))
-    return tuple(name for name, each in corruptions().items() if asked & {name, each.kind, ALL})
+    return tuple(name for name, corruption in corruptions().items() if chosen & {name, corruption.kind, ALL})
 
 
 def chosen_severities(text: str) -> tuple[int, ...]:
@@ -227,16 +227,16 @@ def chosen_severities(text: str) -> tuple[int, ...]:
     >>> chosen_severities("1,3-5")
     (1, 3, 4, 5)
     """
-    found: set[int] = set()
+    severities: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
         try:
-            found.update(range(int(first), int(last if dash else first) + 1) or [0])
+            severities.update(range(int(first), int(last if dash else first) + 1) or [0])
         except ValueError:
-            found.add(0)  # which is none, as is an empty range
-    if not found <= set(SEVERITIES):
+            severities.add(0)  # which is none, as is an empty range
+    if not severities <= set(SEVERITIES):
         raise UsageError(f"severities must be numbers from 1 to 5, such as 1-5 or 3, got {text!r}")
-    return tuple(sorted(found))
+    return tuple(sorted(severities))
 
 
 @dataclass(frozen=True)

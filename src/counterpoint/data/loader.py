@@ -20,14 +20,14 @@ DEVICE_SHARE = 0.5  # of the GPU's free memory that samples may take; the rest i
 
 @dataclass(frozen=True)
 class Batch:
-    """Raw samples with what is known of them; the numbers of the samples are on the CPU, all else on the device.
+    """Raw samples with facts about them; the numbers of the samples are on the CPU, all else on the device.
 
     Attributes:
         ids: positions in the source (b,).
-        streams: what the views are drawn by (b,): the ids, and in the bits above 40 how often the sample came before in
-            this epoch.
+        streams: keys of the views' random numbers (b,): the ids, and in the bits above 40 the number of times that the
+            sample came before in this epoch.
         samples: raw samples (b, ...).
-        labels: class numbers (b,), -1 where unknown, or None.
+        labels: class numbers (b,), -1 if unknown, or None.
         second: the other half of paired data (b, ...), or None.
     """
 
@@ -40,12 +40,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Destination:
-    """Where batches go.
+    """The device and the rank that batches go to.
 
     Attributes:
-        device: what they are computed on.
+        device: device that they are computed on.
         rank: this process among those that share a step.
-        world_size: how many there are.
+        world_size: number of these processes.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -65,15 +65,15 @@ HERE = Destination()
 
 
 class BatchLoader:
-    """Iterates over an epoch's batches. Neither workers nor ranks change which samples a step has.
+    """A loader of an epoch's batches; neither workers nor ranks change which samples a step has.
 
     Args:
         store: the samples.
-        order: which samples come when.
+        order: the order of the samples.
         labels: class numbers of all samples in the source (n,), or None.
         second: the other half of paired data, by the same positions, or None.
-        num_workers: threads that fetch ahead; 0 fetches where it is asked. The batches are the same.
-        destination: device and rank; as many samples of a batch go to each.
+        num_workers: threads that fetch ahead; 0 fetches in the calling thread. The batches are the same.
+        destination: device and rank; each rank gets as many samples of a batch.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class BatchLoader:
         return (tensor if is_ready else tensor.pin_memory()).to(device, non_blocking=tensor.device.type != "cuda")
 
     def _near(self, stores: Sequence[MemoryStore]) -> list[Store | MemoryStore]:
-        """Samples on a GPU whose free memory holds them easily, where a batch is one operation."""
+        """Samples on a GPU if its free memory holds them easily: there a batch is one operation."""
         device = self._destination.device
         needed = sum(store.samples.nbytes for store in stores)
         # The driver's figure: what other processes hold is not free.

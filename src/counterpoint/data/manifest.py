@@ -29,13 +29,13 @@ class Row:
         id: position in the source, which batches name; None when the sample is left out.
         name: the sample's name.
         file: absolute path of the file that holds it.
-        offset: where its bytes begin.
-        size: how many bytes.
+        offset: place of its first byte in the file.
+        size: number of its bytes.
         hash: hash of these bytes.
-        label: what the data say it shows.
+        label: its label in the data.
         status: ok, or bad (cannot be decoded).
-        reason: why it is left out.
-        height: pixels, after the EXIF rotation; 0 where unknown.
+        reason: reason why it is left out.
+        height: pixels, after the EXIF rotation; 0 if unknown.
         width: pixels.
     """
 
@@ -64,9 +64,9 @@ class Remark:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Rows in the source's order, the stamps of the files they lie in, and what else these files hold.
+    """Rows in the source's order, the stamps of the files they lie in, and remarks on these files.
 
-    One that the cache does not hold is empty; its complaint says what was wrong with what is there.
+    A manifest that the cache does not hold is empty; its complaint says what was wrong with the file that is there.
     """
 
     rows: tuple[Row, ...] = ()
@@ -87,9 +87,9 @@ def cache_folder() -> Path:
 
 
 def manifest_path(name: str, files: Sequence[Path], variant: str = "") -> Path:
-    """Where the manifest of a source lies in the cache: it follows the source's name, place and way of reading."""
+    """Path of the manifest of a source in the cache: it follows the source's name, place and way of reading."""
     is_path = isinstance(as_path(name), Address) or os.path.exists(name)
-    # Of a named set the same name below another root is another set of files.
+    # A named set below another root is another set of files.
     above = "" if is_path else os.path.commonpath([os.path.abspath(file.parent) for file in files])
     identity = absolute(name) if is_path else name
     # fsencode: names of files need not be valid UTF-8. No path holds \0, so that parts stay apart.
@@ -98,7 +98,7 @@ def manifest_path(name: str, files: Sequence[Path], variant: str = "") -> Path:
 
 
 def stamp_of(file: str | Path) -> Stamp:
-    """Size and time of a file; -1 of one that is not there."""
+    """Size and time of a file; -1 for one that is not there."""
     file = as_path(file) if isinstance(file, str) else file
     try:
         if isinstance(file, Address):
@@ -122,21 +122,21 @@ def read_manifest(path: Path) -> Manifest:
         # Before anything else is believed: one flipped bit anywhere is found here.
         if seal.decode() != hashlib.sha256(body).hexdigest():
             raise ValueError("hash")
-        known = json.loads(body)
-        if (known["format"], known["version"], known["columns"]) != (FORMAT, VERSION, list(COLUMNS)):
+        index = json.loads(body)
+        if (index["format"], index["version"], index["columns"]) != (FORMAT, VERSION, list(COLUMNS)):
             raise ValueError("header")
-        stamps = {file: (size, mtime_ns) for file, size, mtime_ns in known["files"]}
+        stamps = {file: (size, mtime_ns) for file, size, mtime_ns in index["files"]}
         files = tuple(stamps)
-        values = (dict(zip(COLUMNS, row, strict=True)) for row in known["rows"])
+        values = (dict(zip(COLUMNS, row, strict=True)) for row in index["rows"])
         rows = tuple(Row(**{**row, "file": files[row["file"]]}) for row in values)
-        remarks = tuple(Remark(files[file], *rest) for file, *rest in known["remarks"])
+        remarks = tuple(Remark(files[file], *rest) for file, *rest in index["remarks"])
         return Manifest(rows, stamps, remarks)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return Manifest(complaint="the earlier index was damaged or foreign, and was rebuilt")
 
 
 def write_manifest(path: Path, manifest: Manifest) -> str:
-    """Write a manifest to the cache; returns a complaint when the cache cannot be written, else nothing."""
+    """Write a manifest to the cache; return a complaint if the cache cannot be written, else nothing."""
     rows = manifest.rows
     # A file is given by its number: a shard of 10,000 samples has its path written once.
     numbers = {file: number for number, file in enumerate(manifest.stamps)}
@@ -146,7 +146,7 @@ def write_manifest(path: Path, manifest: Manifest) -> str:
         "columns": COLUMNS,
         "files": [(file, *stamp) for file, stamp in manifest.stamps.items()],
         "rows": [[numbers[row.file] if name == "file" else getattr(row, name) for name in COLUMNS] for row in rows],
-        "remarks": [(numbers[each.file], each.name, each.reason, each.is_lost) for each in manifest.remarks],
+        "remarks": [(numbers[remark.file], remark.name, remark.reason, remark.is_lost) for remark in manifest.remarks],
     }
     # ASCII escapes: a surrogate from a file name that is no UTF-8 survives.
     body = json.dumps(content, separators=(",", ":")).encode()

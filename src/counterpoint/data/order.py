@@ -1,4 +1,4 @@
-"""Which samples are held out, which are left out of long tails and small sets, and in which order the others come.
+"""Choice of the samples that are held out or left out of long tails and small sets, and order of the others.
 
 All are pure functions of seeds, labels and the epoch.
 """
@@ -34,14 +34,14 @@ class Split:
 
     @property
     def fingerprint(self) -> str:
-        """Short hash of which samples are held out."""
+        """Short hash of the positions that are held out."""
         return hashlib.sha256(self.held_out.numpy().tobytes()).hexdigest()[:16]
 
 
 def split_source(num_samples: int, labels_N: Tensor | None, share: float) -> Split:
     """Hold out a share of each class (of everything, without labels).
 
-    A class keeps at least one sample on each side where it has two. Samples without a label (-1) stay in training.
+    A class keeps at least one sample on each side if it has two. Samples without a label (-1) stay in training.
     """
     rank = random_order(SPLIT_SEED, 0, num_samples, purpose=PURPOSE_SPLIT)
     groups = torch.zeros(num_samples, dtype=torch.int64) if labels_N is None else labels_N
@@ -76,17 +76,17 @@ class Order:
 
     The places of an epoch then go to the classes in turn, so in any run of consecutive places (a batch, a rank's part
     of it) two classes differ by at most one, and each epoch draws the turn again. A class runs through its samples in a
-    random order, again and again where it is small, and takes only some of them where it is large.
+    random order, again and again if it is small, and takes only some of them if it is large.
 
     A sample is twice in one batch only if its class has fewer samples than places there; then it is there as
     often as the others of its class, give or take one, and a loss without labels takes its copies for negatives of each
-    other: keep batches at most (number of classes) x (size of the smallest class) where that matters.
+    other: keep batches at most (number of classes) x (size of the smallest class) if that matters.
 
     Args:
         positions: positions in the source that are trained on.
         batch_size: samples per batch.
         seed: the run's seed; None for the order of the positions in every epoch.
-        labels: class number of each of these positions, 0 or above, where classes are balanced.
+        labels: class number of each of these positions, 0 or above, if classes are balanced.
     """
 
     positions: Tensor
@@ -127,7 +127,7 @@ class Order:
         return places.reshape(self.batches_per_epoch, self.batch_size)
 
     def repeats(self, epoch: int) -> Tensor:
-        """How often the sample of each place came before, so that it can be given other views each time."""
+        """Number of times that the sample of each place came before, so that it can be given other views each time."""
         if self.labels is None:
             return torch.zeros(self.batches_per_epoch, self.batch_size, dtype=torch.int64)
         places = self.batches(epoch).flatten().numpy()
@@ -164,7 +164,7 @@ def build_order(
 
     Args:
         positions: positions in the source that are trained on.
-        labels_N: class number of every sample of the source, -1 where unknown, or None.
+        labels_N: class number of every sample of the source, -1 if unknown, or None.
         batch_size: samples per batch.
         seed: the run's seed.
         sampling: ``natural``, ``balanced`` or ``fixed``.
@@ -176,12 +176,12 @@ def build_order(
         return Order(positions, batch_size, None if sampling == "fixed" else seed)
     if labels_N is None:
         raise UsageError("source.sampling balanced needs labels; name them with source.labels, or use natural")
-    known = positions[labels_N[positions] >= 0]
-    return Order(known, batch_size, seed, labels_N[known])
+    labelled = positions[labels_N[positions] >= 0]
+    return Order(labelled, batch_size, seed, labels_N[labelled])
 
 
 def is_thinned(settings: SourceSettings) -> bool:
-    """Whether the settings ask for fewer samples than there are."""
+    """Tell whether the settings ask for fewer samples than there are."""
     return settings.imbalance != "none" or settings.class_counts != "none" or settings.label_share < 1
 
 
@@ -189,12 +189,12 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
     """Cut the training samples to the requested class sizes; this function does not change held-out samples.
 
     A class keeps the first samples of its own fixed random order, so a smaller set is part of every larger one, and
-    what happens to one class changes nothing in another. Samples without a label (-1) are left out where anything is
+    what happens to one class changes nothing in another. Samples without a label (-1) are left out if anything is
     cut.
 
     Args:
         positions_T: training positions in the source, after the held-out split.
-        labels_N: class number of every sample of the source, -1 where unknown, or None.
+        labels_N: class number of every sample of the source, -1 if unknown, or None.
         settings: ``imbalance``, ``imbalance_ratio``, ``class_counts`` and ``label_share``, a share of what these leave.
         class_names: name of each class number.
 
@@ -220,14 +220,14 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
         min(count, max(1, round(settings.label_share * count)))
         for count in class_counts_for(sizes, settings, class_names)
     )
-    kept = []
+    chosen = []
     for number, count in enumerate(counts):
         members = positions_T[labels_N[positions_T] == number]
         # The class's own order, a function of the positions alone. 32 + 31 = 63 bits: an int64's sign stays clear.
         keys = words(TAIL_SEED, 0, members, PURPOSE_TAIL, 2)
-        kept.append(members[torch.argsort((keys[:, 0] << 31) | (keys[:, 1] >> 1), stable=True)[:count]])
+        chosen.append(members[torch.argsort((keys[:, 0] << 31) | (keys[:, 1] >> 1), stable=True)[:count]])
     # In the source's order again: which samples are kept, not how they were found, decides the epochs' order.
-    return torch.cat(kept).sort().values
+    return torch.cat(chosen).sort().values
 
 
 def class_sizes(labels_N: Tensor | None, positions_T: Tensor, num_classes: int) -> tuple[int, ...]:
@@ -243,15 +243,15 @@ def class_sizes(labels_N: Tensor | None, positions_T: Tensor, num_classes: int) 
 
 
 def class_counts_for(sizes: Sequence[int], settings: SourceSettings, class_names: Sequence[str]) -> tuple[int, ...]:
-    r"""How many samples each class keeps.
+    r"""Number of samples that each class keeps.
 
     .. math:: n_c = \lfloor n_{max}\, \rho^{-c/(C-1)} \rfloor \;\text{(exponential)}, \qquad
               n_c = n_{max} \;(c < C/2), \; \lfloor n_{max} / \rho \rfloor \;\text{otherwise (step)}
 
     with rho the ratio and the classes in the order of their numbers. n_max is the largest number for which every class
-    has enough samples: the size of a class where all are of one size, as in the source.
+    has enough samples: the size of a class if all are of one size, as in the source.
 
-    Source: cao2019, section 4 and its code (``int(img_max * imb_factor ** (c / (C - 1)))``). Differs from it where C
+    Source: cao2019, section 4 and its code (``int(img_max * imb_factor ** (c / (C - 1)))``). Differs from it if C
     is odd: its step version drops the last class, here the middle one is large.
 
     Args:

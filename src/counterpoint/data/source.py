@@ -1,4 +1,4 @@
-"""Samples with what is known about them, which every opener of data returns, and the records that name the openers."""
+"""Samples with facts about them, which every opener of data returns, and the records that name the openers."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -26,14 +26,14 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 @dataclass(frozen=True)
 class Source:
-    """Samples with what is known about them.
+    """Samples with facts about them.
 
     Attributes:
-        name: how the user named it.
+        name: the user's name of the data.
         kind: images or vectors.
         store: the samples by position.
         shape: one sample's shape: (c, h, w) or (d,).
-        labels: class numbers (n,), -1 where unknown, or None.
+        labels: class numbers (n,), -1 if unknown, or None.
         class_names: name of each class number.
         sample_names: one name per sample; of very many, a sequence that reads them.
         fingerprint: hash of the content, to notice that it changed.
@@ -41,7 +41,7 @@ class Source:
         notes: choices made while opening, for the run's record.
         second: a second view or another modality of each sample, by the same positions.
         second_shape: one sample's shape in ``second``.
-        table: how the columns of a table became the numbers of a sample.
+        table: plan by which the columns of a table became the numbers of a sample.
     """
 
     name: str
@@ -62,25 +62,25 @@ class Source:
         return len(self.store)
 
     def classes(self, rows: slice = slice(None)) -> tuple[str | None, ...] | None:
-        """Name of the class of each sample, None where it is unknown; None without labels."""
+        """Name of the class of each sample, None if it is unknown; None without labels."""
         if self.labels is None:
             return None
         return tuple(self.class_names[number] if number >= 0 else None for number in self.labels[rows].tolist())
 
 
-def memory_source(name: str, samples: Tensor, labels: Labels | None, **known: Any) -> Source:
+def memory_source(name: str, samples: Tensor, labels: Labels | None, **fields: Any) -> Source:
     """Source from a tensor in memory; floating images are stored as bytes, as image files are."""
     kind: Kind = "vectors" if samples.ndim == 2 else "images"
     # Bytes: a quarter of the memory, and the same pixels as from an image file.
     samples = (samples if kind == "vectors" else to_bytes(samples)).contiguous()
     content = fingerprint([samples.numpy()], labels)
-    return source_of(name, MemoryStore(samples), tuple(samples.shape[1:]), labels, fingerprint=content, **known)
+    return source_of(name, MemoryStore(samples), tuple(samples.shape[1:]), labels, fingerprint=content, **fields)
 
 
-def source_of(name: str, store: Store, shape: tuple[int, ...], labels: Labels | None, **known: Any) -> Source:
-    """Source over a store; ``known`` holds its fingerprint and every other field that is not the usual one."""
-    if "sample_names" not in known:
-        known["sample_names"] = tuple(map(str, range(len(store))))
+def source_of(name: str, store: Store, shape: tuple[int, ...], labels: Labels | None, **fields: Any) -> Source:
+    """Source over a store; ``fields`` holds its fingerprint and every other field that is not the usual one."""
+    if "sample_names" not in fields:
+        fields["sample_names"] = tuple(map(str, range(len(store))))
     return Source(
         name=name,
         kind="vectors" if len(shape) == 1 else "images",
@@ -88,12 +88,12 @@ def source_of(name: str, store: Store, shape: tuple[int, ...], labels: Labels | 
         shape=shape,
         labels=labels.numbers if labels else None,
         class_names=tuple(map(shown_name, labels.class_names)) if labels else (),  # texts of arrays may be anything
-        **known,
+        **fields,
     )
 
 
 def fixed_labels(name: str, labels: Labels | None, settings: SourceSettings) -> Labels | None:
-    """The labels that come with some data, or None where the user wants none.
+    """The labels that come with some data, or None if the user wants none.
 
     Raises:
         UsageError: a file of labels was given as well.
@@ -103,14 +103,14 @@ def fixed_labels(name: str, labels: Labels | None, settings: SourceSettings) -> 
     return None if settings.labels == "none" else labels
 
 
-def refuse_split(name: str, asked: str) -> None:
+def refuse_split(name: str, split: str) -> None:
     """Refuse a split of data that have only one part: a setting without effect must not pass silently."""
-    if asked != "auto":
-        raise UsageError(f"{name} has one part only; source.split can be auto, got {asked!r}")
+    if split != "auto":
+        raise UsageError(f"{name} has one part only; source.split can be auto, got {split!r}")
 
 
-def choose_split(name: str, splits: tuple[str, ...], asked: str) -> str:
-    """The split that is meant; ``auto`` is the first.
+def choose_split(name: str, splits: tuple[str, ...], split: str) -> str:
+    """The split that the user means; ``auto`` is the first.
 
     Raises:
         UsageError: no such split.
@@ -118,16 +118,16 @@ def choose_split(name: str, splits: tuple[str, ...], asked: str) -> str:
     >>> choose_split("cifar10", ("train", "test"), "auto")
     'train'
     """
-    if asked == "auto":
+    if split == "auto":
         return splits[0]
-    if asked not in splits:
-        known = ", ".join(splits)
-        raise UsageError(f"source.split of {name} must be one of {known}, got {asked!r}{nearest(asked, splits)}")
-    return asked
+    if split not in splits:
+        listed = ", ".join(splits)
+        raise UsageError(f"source.split of {name} must be one of {listed}, got {split!r}{nearest(split, splits)}")
+    return split
 
 
 def source_side(shape: tuple[int, ...]) -> int:
-    """What ``source.image_size`` records: the samples' side, within the setting's range (arrays keep theirs)."""
+    """The ``source.image_size`` to record: the samples' side, within the setting's range (arrays keep theirs)."""
     return min(1024, max(8, shape[1])) if len(shape) == 3 else 8
 
 
@@ -137,9 +137,9 @@ class NamedSource:
 
     Attributes:
         summary: one line for lists.
-        open: opens them as the settings ask.
-        has_files: they lie below ``source.root``.
-        files: names there of what may hold them, a file or a folder.
+        open: function that opens them as the settings ask.
+        has_files: true if they lie below ``source.root``.
+        files: names there of the files or folders that may hold them.
         test_split: the part with the queries, if the set has one.
     """
 
@@ -155,10 +155,10 @@ class FileForm:
     """One form of file or folder: an entry of ``FORMS`` at the end of a module of ``formats`` or ``sets``.
 
     Attributes:
-        name: what messages call data of this form.
-        suffixes: how its files' names end, in lower case; ``FOLDER`` for a folder.
-        open: opens a path as the settings ask.
-        fits: whether a path with such a name is of this form; None takes those that no other form takes.
+        name: name of data of this form in messages.
+        suffixes: suffixes of its files, in lower case; ``FOLDER`` for a folder.
+        open: function that opens a path as the settings ask.
+        fits: test of a path with such a name for this form; None takes those that no other form takes.
         reads: settings of ``source`` that only some forms read, and this one does.
     """
 

@@ -36,7 +36,7 @@ def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, prog
         data: a name of ``CATALOGUE``, a path (a folder or a file of any known form), a NumPy array or a tensor.
         settings: labels, split, columns, image size, share of bad files allowed.
         labels: one label per sample, for arrays in memory.
-        progress: shows how far the data have been read.
+        progress: bar that shows how far the data have been read.
 
     Raises:
         UsageError: no data, an unknown name, a path that does not exist, or a class or an excluded sample that is not
@@ -86,7 +86,7 @@ def _open_all(data: Any, settings: SourceSettings, labels: Any, progress: Progre
 
 
 def form_of(data: str | None) -> str | None:
-    """The kind of data of a name or path, found without opening it; None where there is nothing.
+    """The kind of data of a name or path, found without opening it; None if there is nothing.
 
     >>> form_of("digits"), form_of("cifar10")
     ('a named set without files', 'a named set of files')
@@ -98,7 +98,7 @@ def form_of(data: str | None) -> str | None:
     path = as_path(data)
     forms = _forms_by_name(path) if exists(path) else []
     for place, form in enumerate(forms):
-        # Nothing is opened where all forms that are left have one name: .npz is "an archive" whatever is in it.
+        # Nothing is opened if all forms that are left have one name: .npz is "an archive" whatever is in it.
         is_only_name = all(other.name == form.name for other in forms[place:])
         if is_only_name or form.fits is None or form.fits(path):
             return form.name
@@ -136,8 +136,8 @@ def of_classes(source: Source, classes: str) -> Source:
     """The samples of some classes, which are renumbered in the order of the source.
 
     Args:
-        source: labelled.
-        classes: names of them, separated by commas.
+        source: a labelled source.
+        classes: names of the classes, separated by commas.
 
     Raises:
         UsageError: the source has no labels, or no class of that name.
@@ -147,17 +147,17 @@ def of_classes(source: Source, classes: str) -> Source:
     names = [name.strip() for name in classes.split(",")]
     for name in names:
         if name not in source.class_names:
-            some = ", ".join(source.class_names[:20])
+            listed = ", ".join(source.class_names[:20])
             raise UsageError(
-                f"source.classes: {source.name} has no class {name!r}{nearest(name, source.class_names)} ({some})"
+                f"source.classes: {source.name} has no class {name!r}{nearest(name, source.class_names)} ({listed})"
             )
-    kept = [number for number, name in enumerate(source.class_names) if name in names]
+    chosen = [number for number, name in enumerate(source.class_names) if name in names]
     number_of = torch.full((len(source.class_names) + 1,), -1)  # the last place is that of -1
-    number_of[kept] = torch.arange(len(kept))
+    number_of[chosen] = torch.arange(len(chosen))
     numbers = number_of[source.labels]
     positions = (numbers >= 0).nonzero()[:, 0]
-    labels = Labels(numbers[positions], tuple(source.class_names[number] for number in kept))
-    return _some(source, positions, labels, [source.fingerprint.encode()])
+    labels = Labels(numbers[positions], tuple(source.class_names[number] for number in chosen))
+    return _subset(source, positions, labels, [source.fingerprint.encode()])
 
 
 def without(source: Source, origin: str) -> Source:
@@ -176,27 +176,27 @@ def without(source: Source, origin: str) -> Source:
         lines = read_text(Path(origin)).splitlines()
     except (OSError, ValueError) as error:
         raise DataError(f"source.exclude: {Path(origin)} cannot be read as text: {first_line(error)}") from None
-    known = set(source.sample_names)
-    gone = {line.strip() for line in lines if line.strip() and not line.startswith("#")}
-    if not gone:
+    names = set(source.sample_names)
+    excluded = {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+    if not excluded:
         raise UsageError(f"source.exclude: {origin} names no sample; leave the setting out")
-    odd = sorted(gone - known - {item.name for item in source.skipped})
+    odd = sorted(excluded - names - {item.name for item in source.skipped})
     if odd:
         more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-        hint = nearest(odd[0], source.sample_names) if len(known) <= MOST_COMPARED_NAMES else ""
+        hint = nearest(odd[0], source.sample_names) if len(names) <= MOST_COMPARED_NAMES else ""
         raise UsageError(f"source.exclude: {source.name} has no sample {odd[0]!r}{more}, named in {origin}{hint}")
-    positions = [place for place, name in enumerate(source.sample_names) if name not in gone]
+    positions = [place for place, name in enumerate(source.sample_names) if name not in excluded]
     if not positions:
         raise UsageError(f"source.exclude: {origin} names all {len(source)} samples of {source.name}")
-    kept = torch.tensor(positions)
-    labels = None if source.labels is None else Labels(source.labels[kept], source.class_names)
-    found = _some(source, kept, labels, [source.fingerprint.encode(), kept.numpy()])
+    rows = torch.tensor(positions)
+    labels = None if source.labels is None else Labels(source.labels[rows], source.class_names)
+    remaining = _subset(source, rows, labels, [source.fingerprint.encode(), rows.numpy()])
     left_out = f"{len(source) - len(positions)} samples left out"
-    return replace(found, notes={**source.notes, "source.exclude": left_out})
+    return replace(remaining, notes={**source.notes, "source.exclude": left_out})
 
 
-def _some(source: Source, positions: Tensor, labels: Labels | None, content: Sequence[bytes | np.ndarray]) -> Source:
-    """Some samples of a source, with labels of theirs; its content is what makes the fingerprint beside them."""
+def _subset(source: Source, positions: Tensor, labels: Labels | None, content: Sequence[bytes | np.ndarray]) -> Source:
+    """A source of some samples with their labels; content and labels make its fingerprint."""
     chosen = tuple(positions.tolist())
 
     def of(store: Store) -> Store:
@@ -218,8 +218,8 @@ def joined(bank: Source, queries: Source) -> Source:
     """Two sources end to end; classes are those of the first, known by their names.
 
     Args:
-        bank: the first.
-        queries: the second.
+        bank: the first source.
+        queries: the second source.
 
     Raises:
         DataError: samples of other shapes, labels on one side only, or a class that only the second has.
@@ -235,14 +235,14 @@ def joined(bank: Source, queries: Source) -> Source:
     assert bank.labels is not None
     assert queries.labels is not None
     # A source may name a class that it has no sample of.
-    known = {bank.class_names[number] for number in bank.labels.unique().tolist() if number >= 0}
-    present = [queries.class_names[number] for number in queries.labels.unique().tolist() if number >= 0]
-    if foreign := [name for name in present if name not in known]:
-        common = ",".join(name for name in present if name in known)
+    bank_classes = {bank.class_names[number] for number in bank.labels.unique().tolist() if number >= 0}
+    query_classes = [queries.class_names[number] for number in queries.labels.unique().tolist() if number >= 0]
+    if foreign := [name for name in query_classes if name not in bank_classes]:
+        common = ",".join(name for name in query_classes if name in bank_classes)
         remedy = f"; what both have: --source.classes {common}" if common else ""
         listed = ", ".join(list(foreign)[:10])
         raise DataError(
-            f"{len(foreign)} of {len(present)} classes of {queries.name} are not in {bank.name}: "
+            f"{len(foreign)} of {len(query_classes)} classes of {queries.name} are not in {bank.name}: "
             f"{listed}{', ...' if len(foreign) > 10 else ''}{remedy}"
         )
     number_of = {name: number for number, name in enumerate(bank.class_names)}

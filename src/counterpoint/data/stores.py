@@ -1,4 +1,4 @@
-"""Where samples lie: in memory, encoded on disk, where each fetch verifies and decodes them, or in other stores."""
+"""Stores of samples: in memory, encoded on disk, where each fetch verifies and decodes them, or of other stores."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -22,11 +22,11 @@ class Located:
     """One encoded image on disk.
 
     Attributes:
-        name: what the sample is called in messages and tables.
+        name: name of the sample in messages and tables.
         path: the file that holds it.
-        offset: where its bytes begin; for tables, its row.
-        size: how many bytes; None means to the end of the file.
-        label: what the data say it shows.
+        offset: place of its first byte; for tables, its row.
+        size: number of its bytes; None means to the end of the file.
+        label: its label in the data.
     """
 
     name: str
@@ -120,9 +120,9 @@ class JoinedStore:
         border = len(self.first)
         # Those of the first store before the others; then back into the order that was asked for.
         order = sorted(range(len(positions)), key=lambda place: positions[place] >= border)
-        asked = [positions[place] for place in order]
-        num_first = sum(position < border for position in asked)
-        parts = [(self.first, asked[:num_first]), (self.second, [each - border for each in asked[num_first:]])]
+        ordered = [positions[place] for place in order]
+        num_first = sum(position < border for position in ordered)
+        parts = [(self.first, ordered[:num_first]), (self.second, [each - border for each in ordered[num_first:]])]
         return torch.cat([store.fetch(each) for store, each in parts if each])[torch.tensor(order).argsort()]
 
 
@@ -134,10 +134,10 @@ class FileStore:
     stops it, and never becomes other pixels.
 
     Attributes:
-        images: where each sample lies.
-        hashes: hash of each sample's bytes, from the manifest; empty where they have not been read.
-        side: pixels to which images are brought.
-        read: gets the bytes.
+        images: place of each sample.
+        hashes: hash of each sample's bytes, from the manifest; empty if they have not been read.
+        side: side in pixels to which images are resized.
+        read: function that reads the bytes.
     """
 
     images: Sequence[Located] = field(repr=False)

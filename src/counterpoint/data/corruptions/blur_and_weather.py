@@ -44,7 +44,7 @@ def glass_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) 
     """Blur, each pixel replaced by a near one, and blur: (sigma in pixels, reach in pixels, rounds of replacement).
 
     The code of hendrycks2019 is written as an exchange of two pixels, but copies one to the other; so do the pictures
-    published with it, and so does this. Differs from it where the reach is above 1: all pixels are replaced at once.
+    published with it, and so does this. Differs from it if the reach is above 1: all pixels are replaced at once.
     """
     sigma, reach = strength.values[0] * strength.scale, max(1, round(strength.values[1] * strength.scale))
     images, (height, width) = to_bytes(blurred(to_unit_float(images_BCHW), sigma)), images_BCHW.shape[2:]
@@ -54,18 +54,18 @@ def glass_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) 
         away_B2HW = (drawn_B2HW * (2 * reach)).long() - reach
         row_BHW = (torch.arange(height)[:, None] + away_B2HW[:, 0]).clamp_(0, height - 1)
         column_BHW = (torch.arange(width) + away_B2HW[:, 1]).clamp_(0, width - 1)
-        images = _picked(images, row_BHW * width + column_BHW)
+        images = _pixels_at(images, row_BHW * width + column_BHW)
     return blurred(to_unit_float(images), sigma)
 
 
-def _picked(images_BCHW: Tensor, pixel_BHW: Tensor) -> Tensor:
-    """For each place the pixel of that number, in all channels."""
+def _pixels_at(images_BCHW: Tensor, pixel_BHW: Tensor) -> Tensor:
+    """Put at each place the pixel of a given number, in all channels."""
     flat = images_BCHW.flatten(2)
     return flat.gather(2, pixel_BHW.flatten(1)[:, None].expand(flat.shape)).view(images_BCHW.shape)
 
 
 def motion_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
-    """Half a Gaussian along a line: (radius, sigma) in pixels; the line's angle is drawn."""
+    """Blur by half a Gaussian along a line: (radius, sigma) in pixels; the line's angle is drawn."""
     radius, sigma = (value * strength.scale for value in strength.values)
     return moved(to_unit_float(images_BCHW), radius, sigma, draws.between(0, -ANGLE, ANGLE))
 
@@ -81,7 +81,7 @@ def moved(images_BCHW: Tensor, radius: float, sigma: float, degrees_B: Tensor) -
         right_B, down_B = (step * angle_B.cos()).round().long(), (step * angle_B.sin()).round().long()
         row_BH1 = (torch.arange(height) + down_B[:, None]).clamp_(0, height - 1)[:, :, None]
         column_B1W = (torch.arange(width) + right_B[:, None]).clamp_(0, width - 1)[:, None]
-        total += _picked(images_BCHW, row_BH1 * width + column_B1W).mul_(weight / math.fsum(weights))
+        total += _pixels_at(images_BCHW, row_BH1 * width + column_B1W).mul_(weight / math.fsum(weights))
     return total
 
 
@@ -104,12 +104,12 @@ def enlarged(images_BCHW: Tensor, factor: float) -> Tensor:
 
 
 def snow(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
-    """Flakes in two layers over a paler picture.
+    """Add flakes in two layers over a paler picture.
 
     The numbers: mean and deviation of the noise that flakes are made of, its enlargement, the value below which there
     is none, radius and sigma in pixels along which they fall, and the share of the picture that is not paler.
     """
-    mean, deviation, size, least, radius, sigma, kept = strength.values
+    mean, deviation, size, least, radius, sigma, share = strength.values
     images, scale = to_unit_float(images_BCHW), strength.scale
     height, width = images.shape[2:]
     noise = mean + deviation * draws.normal(0, height * width).view(-1, 1, height, width)
@@ -117,26 +117,26 @@ def snow(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Ten
     flakes = torch.where(noise < least, 0.0, noise.clamp(0.0, 1.0))
     flakes = moved(flakes, radius * scale, sigma * scale, draws.between(1, *FALL))
     pale = torch.maximum(images, to_grey(images) * 1.5 + 0.5)
-    return kept * images + (1 - kept) * pale + flakes + flakes.flip(2, 3)
+    return share * images + (1 - share) * pale + flakes + flakes.flip(2, 3)
 
 
 def frost(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
-    """Mixes with a layer f of ice, a x + b f: (a, b).
+    """Mix with a layer f of ice, a x + b f: (a, b).
 
     Differs from hendrycks2019, where f is a cut-out of one of five photographs: here it is drawn, ridges of clouds as
     crystals over a veil, so that figures under frost cannot be compared with published ones.
     """
-    kept, added = strength.values
+    picture_share, ice_share = strength.values
     size = (images_BCHW.shape[2], images_BCHW.shape[3])
     ridges = 1.0 - (2.0 * plasma(draws, 0, size, ICE_DECAY[0]) - 1.0).abs()
     square = ridges * ridges
     ice = 0.1 + 0.3 * plasma(draws, 1, size, ICE_DECAY[1]) + 0.6 * square * square
     colour = torch.tensor(ICE if images_BCHW.shape[1] == len(ICE) else [sum(ICE) / len(ICE)])
-    return kept * to_unit_float(images_BCHW) + added * ice * colour[:, None, None]
+    return picture_share * to_unit_float(images_BCHW) + ice_share * ice * colour[:, None, None]
 
 
 def fog(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
-    """Adds clouds f, (x + a f) m / (m + a) with the brightest value m of the picture: (a, decay of the clouds)."""
+    """Add clouds f, (x + a f) m / (m + a) with the brightest value m of the picture: (a, decay of the clouds)."""
     amount, decay = strength.values
     images = to_unit_float(images_BCHW)
     brightest = images.amax((1, 2, 3), keepdim=True)
@@ -145,7 +145,7 @@ def fog(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tens
 
 
 def brightness(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
-    """Adds to the value of hue, saturation and value, which is the largest channel."""
+    """Add to the value of hue, saturation and value, which is the largest channel."""
     images = to_unit_float(images_BCHW)
     value = images.amax(1, keepdim=True)
     brighter = (value + strength.values[0]).clamp(max=1.0)

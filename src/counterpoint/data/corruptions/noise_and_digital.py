@@ -24,7 +24,7 @@ ELASTIC_SIDE = 244  # for 224, as the code of hendrycks2019 has it
 
 
 def gaussian_noise(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
-    """Adds s e with standard normal e."""
+    """Add s e with standard normal e."""
     noise_BN = draws.normal(0, images_BCHW[0].numel())
     return to_unit_float(images_BCHW) + strength.values[0] * noise_BN.view(images_BCHW.shape)
 
@@ -42,7 +42,7 @@ def shot_noise(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) 
 
 @cache
 def _poisson_steps(photons: float) -> tuple[Tensor, int]:
-    """Distribution functions of the counts of all 256 levels, and how many values each has.
+    """Distribution functions of the counts of all 256 levels, and the number of values of each.
 
     Raised by their level and one behind the other they are one ascending row, so that one search serves all pixels.
     """
@@ -53,7 +53,7 @@ def _poisson_steps(photons: float) -> tuple[Tensor, int]:
 
 
 def impulse_noise(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
-    """A share of the values becomes black or white, with equal chances."""
+    """Make a share of the values black or white, with equal chances."""
     drawn = draws.uniform(0, images_BCHW[0].numel()).view(images_BCHW.shape)
     half = strength.values[0] / 2
     # From both ends of the range: what a severity replaces, higher ones replace alike.
@@ -61,7 +61,7 @@ def impulse_noise(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraw
 
 
 def contrast(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
-    """Nearer to the mean m of each channel: m + s (x - m)."""
+    """Bring values nearer to the mean m of each channel: m + s (x - m)."""
     # A sum of whole numbers is the same in any order.
     num_pixels = images_BCHW.shape[2] * images_BCHW.shape[3]
     mean = images_BCHW.sum((2, 3), keepdim=True, dtype=torch.int64).float() / (num_pixels * MAX_PIXEL)
@@ -69,7 +69,7 @@ def contrast(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) ->
 
 
 def elastic(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
-    """A random affine map, then a smooth random field of shifts: (size of the shifts, their sigma, shifts of corners).
+    """Apply a random affine map, then a smooth field of random shifts: (their size, their sigma, shifts of corners).
 
     Source: simard2003, as hendrycks2019 has it; all three are lengths in pixels.
     """
@@ -84,14 +84,14 @@ def elastic(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> 
     y_H1, x_W = torch.arange(height)[:, None] - height // 2, torch.arange(width) - width // 2
     shift_B2HW = second + down * (y_H1 - reach) + right * (x_W + reach)
     x_BHW, y_BHW = x_W + width // 2 + shift_B2HW[:, 1], y_H1 + height // 2 + shift_B2HW[:, 0]
-    images = _looked_up(to_unit_float(images_BCHW), x_BHW, y_BHW)
+    images = _values_at(to_unit_float(images_BCHW), x_BHW, y_BHW)
     field = 2.0 * draws.uniform(1, 2 * height * width).view(-1, 2, height, width) - 1.0
     shift_B2HW = amount * blurred(field, sigma)
     rows_H1, columns_W = torch.arange(height)[:, None], torch.arange(width)
-    return _looked_up(images, columns_W + shift_B2HW[:, 0], rows_H1 + shift_B2HW[:, 1])
+    return _values_at(images, columns_W + shift_B2HW[:, 0], rows_H1 + shift_B2HW[:, 1])
 
 
-def _looked_up(images_BCHW: Tensor, x_BHW: Tensor, y_BHW: Tensor) -> Tensor:
+def _values_at(images_BCHW: Tensor, x_BHW: Tensor, y_BHW: Tensor) -> Tensor:
     """Images at places given in pixels; bilinear, edges mirrored."""
     height, width = images_BCHW.shape[2:]
     grid = torch.stack([(2 * x_BHW + 1) / width - 1, (2 * y_BHW + 1) / height - 1], dim=3)
@@ -99,7 +99,7 @@ def _looked_up(images_BCHW: Tensor, x_BHW: Tensor, y_BHW: Tensor) -> Tensor:
 
 
 def pixelate(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
-    """Shrunk to a share of the side by box filters, and enlarged again."""
+    """Shrink to a share of the side by box filters, and enlarge again."""
     height, width = images_BCHW.shape[2:]
     coarse = (max(1, int(width * strength.values[0])), max(1, int(height * strength.values[0])))
 
@@ -107,30 +107,30 @@ def pixelate(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) ->
         small = picture.resize(coarse, Image.Resampling.BOX)
         return small.resize((width, height), Image.Resampling.BOX)
 
-    return _each_picture(images_BCHW, change)
+    return _change_each(images_BCHW, change)
 
 
 def jpeg(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
-    """Written as JPEG of a quality, and read again."""
+    """Write as JPEG of a quality, and read again."""
 
     def change(picture: Image.Image) -> Image.Image:
         stream = io.BytesIO()
         picture.save(stream, "JPEG", quality=int(strength.values[0]))
         return Image.open(stream)
 
-    return _each_picture(images_BCHW, change)
+    return _change_each(images_BCHW, change)
 
 
-def _each_picture(images_BCHW: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
-    """What Pillow makes of each picture; one of one channel is grey."""
+def _change_each(images_BCHW: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
+    """Apply a change of Pillow images to each picture; one of one channel is grey."""
     shape, is_grey = images_BCHW.shape, images_BCHW.shape[1] == 1
     pixels = images_BCHW[:, 0] if is_grey else images_BCHW.permute(0, 2, 3, 1)
     changed = np.stack([np.asarray(change(Image.fromarray(each.numpy()))) for each in pixels.contiguous()])
-    found = torch.from_numpy(changed)
-    return (found[:, None] if is_grey else found.permute(0, 3, 1, 2)).reshape(shape)
+    tensor = torch.from_numpy(changed)
+    return (tensor[:, None] if is_grey else tensor.permute(0, 3, 1, 2)).reshape(shape)
 
 
-def _of_side(side: int, *shares: tuple[float, float, float]) -> Five:
+def _as_lengths(side: int, *shares: tuple[float, float, float]) -> Five:
     """Lengths that were published as shares of a side."""
     return tuple(tuple(side * share for share in each) for each in shares)
 
@@ -168,10 +168,10 @@ CATALOGUE: Mapping[str, Corruption] = {
         "stretched in small regions",
         "digital",
         elastic,
-        small=_of_side(
+        small=_as_lengths(
             SMALL_SIDE, (0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)
         ),
-        large=_of_side(
+        large=_as_lengths(
             ELASTIC_SIDE, (2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)
         ),
     ),

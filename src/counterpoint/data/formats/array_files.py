@@ -1,6 +1,6 @@
 """Arrays in NumPy files as a source: samples, pairs of views or of images and captions, or encoded images in a pack.
 
-A pack is one ``.npz`` of all encoded files end to end (``jpeg``), where each begins (``offsets``), and perhaps labels:
+A pack is one ``.npz`` of all encoded files end to end (``jpeg``), the place of each (``offsets``), and perhaps labels:
 image i is ``jpeg[offsets[i]:offsets[i + 1]]``, in any format that image files may have.
 """
 
@@ -132,14 +132,14 @@ def _open_packed(path: Path, settings: SourceSettings, progress: Progress) -> So
 
     def rule(good: Sequence[Located]) -> Labels | None:
         # Bad images are left out of the source, and their labels with them.
-        known = [int(image.label) for image in good if image.label is not None]
-        return Labels(torch.tensor(known, dtype=torch.int64), names) if known else None
+        good_numbers = [int(image.label) for image in good if image.label is not None]
+        return Labels(torch.tensor(good_numbers, dtype=torch.int64), names) if good_numbers else None
 
     return open_listing(str(path), Listing(images, read=reader, label=rule), settings, progress)
 
 
 def _class_names(path: Path, numbers: np.ndarray | None) -> tuple[str, ...]:
-    """Names of all classes; their numbers where the file has no names that can be read without unpickling."""
+    """Names of all classes; their numbers if the file has no names that can be read without unpickling."""
     num_classes = 0 if numbers is None else int(numbers.max()) + 1
     try:
         names = read_npz(path, ["class_names"]).get("class_names")

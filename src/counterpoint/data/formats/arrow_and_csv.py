@@ -30,7 +30,7 @@ SAMPLE_NAMES = ("image", "img", "picture", "jpg", "png", "webp", "vector", "embe
 LABEL_NAMES = ("label", "labels", "class", "target", "fine_label", "cls")
 READS = ("label_column", "drop_columns", "columns")  # settings
 ARROW_SUFFIXES = (".parquet", ".arrow", ".feather")
-OF_EMBED = ("name", "label", "v0")  # how a CSV of `counterpoint embed` begins
+OF_EMBED = ("name", "label", "v0")  # first columns of a CSV of `counterpoint embed`
 # One sample of a compressed table costs the unpacking of its row group; above this it is worth a note.
 SLOW_CHUNK_BYTES = 8 << 20
 
@@ -60,12 +60,12 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
     if not len(file):
         raise DataError(f"no rows in {path}")
     variant = f"table {table.samples} {table.label}"
-    how = Listing((), read=table, label=table.numbered, variant=variant)
+    listing = Listing((), read=table, label=table.numbered, variant=variant)
     if isinstance(path, Address) and len(file) > MOST_FILES:
-        stamps = [(str(each), each.stamped()) for each in shards or [path] if isinstance(each, Address)]
+        stamps = [(str(shard), shard.stamped()) for shard in shards or [path] if isinstance(shard, Address)]
         variant = f"{variant} {stamps}"
-        return open_listed(path, table.images(), replace(how, variant=variant), settings, progress)
-    source = open_listing(str(path), replace(how, images=list(table.images())), settings, progress)
+        return open_listed(path, table.images(), replace(listing, variant=variant), settings, progress)
+    source = open_listing(str(path), replace(listing, images=list(table.images())), settings, progress)
     if isinstance(source.store, MemoryStore) or file.chunk_bytes < SLOW_CHUNK_BYTES:
         return source
     note = f"a sample takes unpacking a row group of {file.chunk_bytes >> 20} MiB; an uncompressed .arrow would not"
@@ -74,7 +74,7 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
 
 @dataclass(frozen=True)
 class ArrowTable:
-    """A table, and which of its columns are samples and labels; called with an image, it reads it."""
+    """A table with the names of its columns of samples and labels; called with an image, it reads the image."""
 
     file: TableFile
     samples: str
@@ -95,7 +95,7 @@ class ArrowTable:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes, where the table has them."""
+        """Names of the classes, if the table has them."""
         return self.file.class_names.get(self.label or "", ())
 
     def images(self) -> Iterator[Located]:
@@ -113,7 +113,7 @@ class ArrowTable:
         return (Located(str(row), path, row, label=label_of(value)) for row, (path, value) in enumerate(rows))
 
     def numbered(self, images: Sequence[Located]) -> Labels | None:
-        """Class numbers; those of the table where it names its classes."""
+        """Class numbers; those of the table if it names its classes."""
         labels = own_labels(images)
         # Two classes of one name cannot be told apart by the labels' text.
         if labels is None or not self.class_names or len(set(self.class_names)) < len(self.class_names):
@@ -137,12 +137,12 @@ def _open_vectors(path: Path, table: ArrowTable, settings: SourceSettings) -> So
 
 
 def _sample_column(path: Path, kinds_of: Kinds, settings: SourceSettings) -> str:
-    """The column of samples: the one asked for, else the only one of the first kind there is, or a usual name."""
+    """The column of samples: the one in the settings, else the only one of the first kind there is, or a usual name."""
     if settings.image_column != "auto":
         _check_column(path, settings.image_column, kinds_of, SAMPLE_KINDS, "source.image_column")
         return settings.image_column
     for kind in SAMPLE_KINDS:
-        columns = [name for name, each in kinds_of.items() if each == kind]
+        columns = [name for name, column_kind in kinds_of.items() if column_kind == kind]
         # Several columns of one kind are ambiguous (left_eye, right_eye), unless one has a usual name.
         usual = [name for name in columns if name.lower() in SAMPLE_NAMES]
         if len(columns) == 1 or usual:
@@ -153,16 +153,16 @@ def _sample_column(path: Path, kinds_of: Kinds, settings: SourceSettings) -> str
     raise DataError(f"{path} has no column of images or vectors (columns: {', '.join(kinds_of) or 'none'})")
 
 
-def _check_column(path: Path, asked: str, kinds_of: Kinds, kinds: Sequence[ColumnKind], setting: str) -> None:
-    if asked not in kinds_of:
-        known = ", ".join(kinds_of)
-        raise UsageError(f"{setting}: {path} has no column {asked!r}{nearest(asked, kinds_of)} (columns: {known})")
-    if kinds_of[asked] not in kinds:
-        raise UsageError(f"{setting}: column {asked!r} of {path} holds {kinds_of[asked]}, not {' or '.join(kinds)}")
+def _check_column(path: Path, column: str, kinds_of: Kinds, kinds: Sequence[ColumnKind], setting: str) -> None:
+    if column not in kinds_of:
+        listed = ", ".join(kinds_of)
+        raise UsageError(f"{setting}: {path} has no column {column!r}{nearest(column, kinds_of)} (columns: {listed})")
+    if kinds_of[column] not in kinds:
+        raise UsageError(f"{setting}: column {column!r} of {path} holds {kinds_of[column]}, not {' or '.join(kinds)}")
 
 
 def find_tables(folder: Path) -> list[Path]:
-    """The Parquet shards of a folder at any depth, sorted; none where it has pictures or tar shards, too."""
+    """The Parquet shards of a folder at any depth, sorted; none if it has pictures or tar shards, too."""
     if has_images(folder):
         return []
     _, others = list_files(folder)
@@ -174,10 +174,10 @@ def open_columns(path: Path, settings: SourceSettings, progress: Progress, *, pl
     """Open a table whose columns are numbers and categories.
 
     Args:
-        path: of the table.
-        settings: of labels and columns.
+        path: the table.
+        settings: settings of labels and columns.
         progress: unused.
-        plan: of another table, by whose columns this one is taken.
+        plan: plan of another table, by which this one is encoded.
 
     Raises:
         UsageError: no such column of labels, or to leave out.
@@ -195,9 +195,9 @@ def open_columns(path: Path, settings: SourceSettings, progress: Progress, *, pl
         label = next((name for name in table if name.lower() in LABEL_NAMES), None)
     elif label not in table:
         if plan is None:
-            known = some(list(table))
+            listed = some(list(table))
             raise UsageError(
-                f"source.label_column: {path} has no column {label!r}{nearest(label, table)} (columns: {known})"
+                f"source.label_column: {path} has no column {label!r}{nearest(label, table)} (columns: {listed})"
             )
         label = None  # other rows of a table may lack it
     values = None if label is None else table.pop(label)
@@ -211,16 +211,16 @@ def open_columns(path: Path, settings: SourceSettings, progress: Progress, *, pl
     if label is not None and settings.labels != "auto":  # they are elsewhere, or not wanted
         dropped = [*dropped, label]
     of_labels = f"labels: {label}" if label is not None else "no column of labels (--source.label-column NAME)"
-    said = [_told(plan), filled, f"left out: {some(dropped)}" if dropped else ""]
-    said += [of_labels] if settings.labels == "auto" else []
+    sentences = [_describe(plan), filled, f"left out: {some(dropped)}" if dropped else ""]
+    sentences += [of_labels] if settings.labels == "auto" else []
     source = memory_source(str(path), to_samples(rows_ND, "vectors", name=str(path)), labels, table=plan)
     return replace(
-        source, sample_names=tuple(names), notes={**source.notes, "source.columns": "; ".join(filter(None, said))}
+        source, sample_names=tuple(names), notes={**source.notes, "source.columns": "; ".join(filter(None, sentences))}
     )
 
 
 def is_columns(path: Path) -> bool:
-    """Whether a path is a file of columns, and not the vectors that ``embed`` writes."""
+    """Tell whether a path is a file of columns, and not the vectors that ``embed`` writes."""
     if not path.is_file():
         return False
     if path.suffix.lower() == ".csv":
@@ -232,8 +232,8 @@ def is_columns(path: Path) -> bool:
     )
 
 
-def _told(plan: ColumnPlan) -> str:
-    one_hot = [f"{each.name} {len(each.categories)}" for each in plan.columns if each.median is None]
+def _describe(plan: ColumnPlan) -> str:
+    one_hot = [f"{column.name} {len(column.categories)}" for column in plan.columns if column.median is None]
     numeric = len(plan.columns) - len(one_hot)
     words = [f"{numeric:,} of numbers"] if numeric else []
     words += [f"{len(one_hot):,} of categories, one-hot ({some(one_hot)})"] if one_hot else []

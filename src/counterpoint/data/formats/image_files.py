@@ -1,4 +1,4 @@
-"""Image files in any common format to square RGB tensors; nothing damaged passes as data.
+"""Decode image files in any common format to square RGB tensors; nothing damaged passes as data.
 
 The memory that decoding a picture needs is known from its header, and threads share room for a number of bytes.
 """
@@ -41,7 +41,7 @@ LARGE_BYTES = 64 << 20  # freed pieces of such a size go back to the system: the
 MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
 COLOUR_BYTES = 4
 WEBP_BYTES = 12  # libwebp's own canvas, and two copies on the way to Pillow
-COEFFICIENT_BYTES = 2  # of each colour, where a JPEG's pixels are spread over several scans
+COEFFICIENT_BYTES = 2  # of each colour, if a JPEG's pixels are spread over several scans
 MOST_BYTES = 24  # per pixel, of any format
 ROW_BYTES = 16  # a pointer to each row, of a picture and its copy
 # Items per call of a thread: handing over one takes as long as decoding a small image, and a kilobyte while it waits.
@@ -68,10 +68,10 @@ SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I")
 
 
 class Room:
-    """Bytes that threads may hold together; who wants more than is left waits.
+    """Bytes that threads may hold together; a thread that wants more than is left waits.
 
     Args:
-        size: how many there are.
+        size: number of bytes.
     """
 
     def __init__(self, size: int) -> None:
@@ -135,12 +135,12 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def has_images(folder: Path) -> bool:
-    """Whether ``list_files`` finds an image; the walk ends at the first one."""
+    """Tell whether ``list_files`` finds an image; the walk ends at the first one."""
     return any(is_image for _, is_image in _files(folder))
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Files at any depth, and whether they have an image suffix."""
+    """Yield files at any depth, and tell whether they have an image suffix."""
     if isinstance(folder, Address):
         yield from ((path, path.suffix.lower() in SUFFIXES) for path in folder.files)
         return
@@ -165,9 +165,9 @@ def decode(
     animation the first frame is taken.
 
     Args:
-        content: of the file.
-        use: gets the picture.
-        before: gets the image as it was opened, before its pixels are decoded; may ask the decoder for a smaller one.
+        content: bytes of the file.
+        use: function of the picture.
+        before: function of the opened image, before its pixels are decoded; may ask the decoder for a smaller one.
 
     Raises:
         ValueError: not an image, truncated, damaged or too large; the text is the reason.
@@ -233,13 +233,13 @@ def read_size(encoded: Encoded) -> ImageSize | None:
 def map_files(
     function: Callable[[Item], Result], items: Sequence[Item], advance: Callable[[], None], num_bytes: float
 ) -> list[Result]:
-    """Apply a function to many files, in order; in threads where that pays (Pillow decodes outside Python's lock).
+    """Apply a function to many files, in order; in threads if that pays (Pillow decodes outside Python's lock).
 
     Args:
-        function: reads one of them.
-        items: what it is given.
-        advance: called after each.
-        num_bytes: that it reads of a file, on average.
+        function: function that reads one of them.
+        items: arguments of the function.
+        advance: function that is called after each.
+        num_bytes: number of bytes that it reads of a file, on average.
     """
 
     def apply(part: Sequence[Item]) -> list[Result]:
@@ -258,7 +258,7 @@ def map_files(
 
 @contextmanager
 def _one_reason() -> Iterator[None]:
-    """Bring what Pillow raises to a ValueError of one line."""
+    """Turn the errors of Pillow into a ValueError of one line."""
     try:
         yield
     except UnidentifiedImageError:
@@ -270,18 +270,18 @@ def _one_reason() -> Iterator[None]:
 
 
 def orientation(image: Image.Image) -> int:
-    """How an image is to be turned, by EXIF; 1 is upright."""
+    """The orientation of an image by EXIF; 1 is upright."""
     value = image.getexif().get(EXIF_ORIENTATION, 1)
     return value if value in range(1, 9) else 1
 
 
 def _is_turn_hidden(image: Image.Image) -> bool:
-    """Whether only decoding shows the orientation: a PNG may have it behind its pixels, where Pillow looks for it."""
+    """Tell whether only decoding shows the orientation: a PNG may have it behind its pixels."""
     return image.format == "PNG" and "exif" not in image.info
 
 
 def _check_bytes(image: Image.Image, *, is_turned: bool) -> int:
-    """Bytes that decoding takes, if they are not too many; 0 where they need not be counted."""
+    """Bytes that decoding takes, if they are not too many; 0 if they need not be counted."""
     # Too few bytes to be counted, whatever its format.
     if image.width * image.height * MOST_BYTES + ROW_BYTES * (image.width + image.height) < UNCOUNTED_BYTES:
         return 0
@@ -300,14 +300,14 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.width * image.height <= TILE_PIXELS:
         return _tile_to_rgb(image)
     # Piece by piece: on the way there are up to four copies.
-    whole = Image.new("RGB", image.size)
+    rgb = Image.new("RGB", image.size)
     width = min(image.width, TILE_PIXELS)
     height = TILE_PIXELS // width
     for top in range(0, image.height, height):
         for left in range(0, image.width, width):
             corner = (min(left + width, image.width), min(top + height, image.height))
-            whole.paste(_tile_to_rgb(image.crop((left, top, *corner))), (left, top))
-    return whole
+            rgb.paste(_tile_to_rgb(image.crop((left, top, *corner))), (left, top))
+    return rgb
 
 
 def _tile_to_rgb(image: Image.Image) -> Image.Image:
@@ -327,8 +327,8 @@ def decoded_bytes(image: Image.Image, *, is_turned: bool) -> int:
     """Bytes that decoding an opened picture to upright RGB holds at worst, measured for each format.
 
     Args:
-        image: its header was read; its pixels need not be.
-        is_turned: it is stored in another orientation, which takes a copy.
+        image: a picture whose header was read; its pixels need not be.
+        is_turned: true if it is stored in another orientation, which takes a copy.
     """
     own = MODE_BYTES.get(image.mode, COLOUR_BYTES)
     # What a decoder holds beside the picture.
@@ -342,7 +342,7 @@ def decoded_bytes(image: Image.Image, *, is_turned: bool) -> int:
 
 
 def _is_single_scan(image: Image.Image) -> bool:
-    """Whether a JPEG's first scan has all colours whole, so that libjpeg need not keep its coefficients."""
+    """Tell whether a JPEG's first scan has all colours, so that libjpeg need not keep its coefficients."""
     num_colours = len(image.getbands())
     stream = getattr(image, "fp", None)
     if stream is None or "progressive" in image.info:

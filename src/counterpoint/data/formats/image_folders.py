@@ -20,7 +20,7 @@ ANNOTATIONS = "val_annotations.txt"  # Tiny ImageNet: file, class and box of eac
 
 
 def has_splits(path: Path) -> bool:
-    """Whether a folder is laid out in splits: ``train`` and one more, with class folders in ``train`` and no images."""
+    """Tell whether a folder has splits: ``train`` and one more, with class folders in ``train`` and no images."""
     train = path / "train"
     if not train.is_dir() or not any((path / split).is_dir() for split in OTHER_SPLITS):
         return False

@@ -50,20 +50,20 @@ MEMORY_BUDGET_BYTES = 2 << 30  # images that fit when decoded are kept in memory
 LARGEST_AUTO_SIDE = 64
 NUM_NAMED = 5  # samples that one message names
 NOTE = "source.manifest"
-# Not an argument: openers of every form lie between who looks and ``open_listing``.
+# Not an argument: openers of every form lie between the caller that looks and ``open_listing``.
 _IS_GLANCE = ContextVar("_IS_GLANCE", default=False)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Images that were found, and how to deal with them.
+    """Images in files, and the way to deal with them.
 
     Attributes:
         images: every image, good or bad.
-        ignored: what else was found, with reasons.
+        ignored: other files, with reasons.
         remarks: the same for files of many samples; the manifest keeps them.
-        read: gets an image's bytes.
-        label: labels of the good ones, where the user asks for nothing else.
+        read: function that reads an image's bytes.
+        label: labels of the good ones, if the user asks for nothing else.
         cached: the earlier manifest, if it was read already.
         variant: settings on which places and labels depend.
     """
@@ -79,7 +79,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Known:
-    """What an earlier index says of the samples, and the stamps of their files then and now."""
+    """Rows of an earlier index, and the stamps of the files of samples then and now."""
 
     rows: Mapping[tuple[str, str], Row]  # by file and name
     then: Mapping[str, Stamp]
@@ -96,7 +96,7 @@ class Known:
 
 
 def glance() -> AbstractContextManager[None]:
-    """Data that are opened here are for a look at their files: none is decoded, and no index is read or kept.
+    """Open data in the block only for a look at their files: none is decoded, and no index is read or kept.
 
     Every picture that was found is in the source's ``FileStore``, good or bad.
     """
@@ -110,10 +110,10 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     in memory; others are read, verified and decoded at each fetch, and opening them again reads only what changed.
 
     Args:
-        name: how the user named the data.
-        listing: every image, in the order of the samples, and how to deal with them.
+        name: the user's name of the data.
+        listing: every image, in the order of the samples, and the way to deal with them.
         settings: labels, size, share of bad ones allowed, what to do with altered ones.
-        progress: shows how far they have been read.
+        progress: bar that shows how far they have been read.
 
     Raises:
         DataError: no images; more bad ones than ``settings.max_bad`` allows; or content that is not what was indexed.
@@ -128,25 +128,25 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     # Stamped before any byte is read: a file that changes meanwhile has another stamp at the next start.
     files = {place: absolute(place) for place in dict.fromkeys(image.path for image in images)}
     now = {file: stamp_of(place) for place, file in files.items()}
-    known = Known({(row.file, row.name): row for row in cached.rows}, cached.stamps, now, files)
+    earlier = Known({(row.file, row.name): row for row in cached.rows}, cached.stamps, now, files)
     side, notes = settings.image_size, {}
     if side == "auto":
-        side, notes["source.image_size"] = choose_side(images, known, listing.read)
+        side, notes["source.image_size"] = choose_side(images, earlier, listing.read)
     # Pictures are decoded once, into their places of one tensor; a list of tensors would need the memory twice.
     is_kept = len(images) * 3 * side * side <= MEMORY_BUDGET_BYTES
     pixels = torch.empty(len(images), 3, side, side, dtype=torch.uint8) if is_kept else None
-    rows = _index(listing, known, progress, pixels)
+    rows = _index(listing, earlier, progress, pixels)
     if settings.altered == "refuse":
-        _refuse_altered(name, listing, known, rows)
+        _refuse_altered(name, listing, earlier, rows)
     lost = [Skipped(remark.name, remark.reason) for remark in listing.remarks if remark.is_lost]
     others = [Skipped(remark.name, remark.reason) for remark in listing.remarks if not remark.is_lost]
     # Members of a shard that are lost count as bad ones.
     bad = [Skipped(row.name, row.reason) for row in rows if row.status == "bad"] + lost
     _check_share_of_bad(name, bad, len(rows) + len(lost), settings.max_bad)
     # A shard without any image has remarks only, and is to be known again, too.
-    stamps = {**{remark.file: stamp_of(remark.file) for remark in listing.remarks}, **known.now}
+    stamps = {**{remark.file: stamp_of(remark.file) for remark in listing.remarks}, **earlier.now}
     manifest = Manifest(tuple(rows), stamps, tuple(listing.remarks))
-    # What is in the cache already is not written again.
+    # A manifest that is in the cache already is not written again.
     complaint = "" if manifest == cached else write_manifest(path, manifest)
     if remarks := "; ".join(text for text in (cached.complaint, complaint) if text):
         notes[NOTE] = remarks
@@ -161,8 +161,8 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     else:
         store = MemoryStore(pixels if bool(is_good_N.all()) else pixels[is_good_N])
     skipped, content = (*bad, *others, *listing.ignored), fingerprint(parts, labels)
-    known_of = {"sample_names": names, "skipped": skipped, "fingerprint": content, "notes": notes}
-    return source_of(name, store, (3, side, side), labels, **known_of)
+    fields = {"sample_names": names, "skipped": skipped, "fingerprint": content, "notes": notes}
+    return source_of(name, store, (3, side, side), labels, **fields)
 
 
 def _unread(name: str, listing: Listing, settings: SourceSettings) -> Source:
@@ -173,20 +173,20 @@ def _unread(name: str, listing: Listing, settings: SourceSettings) -> Source:
     labels = labels_as_asked(settings.labels, names, lambda: listing.label(images))
     store = FileStore(tuple(images), ("",) * len(images), side, listing.read)
     skipped = (*(Skipped(remark.name, remark.reason) for remark in listing.remarks), *listing.ignored)
-    known_of = {"sample_names": names, "skipped": skipped, "fingerprint": "", "notes": notes}
-    return source_of(name, store, (3, side, side), labels, **known_of)
+    fields = {"sample_names": names, "skipped": skipped, "fingerprint": "", "notes": notes}
+    return source_of(name, store, (3, side, side), labels, **fields)
 
 
-def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor | None) -> list[Row]:
-    """One row per image. What did not change is taken from the earlier manifest, unless its pixels are wanted."""
+def _index(listing: Listing, earlier: Known, progress: Progress, pixels_N: Tensor | None) -> list[Row]:
+    """One row per image; a row that did not change is taken from the earlier manifest, unless its pixels are wanted."""
 
     def bytes_of(image: Located) -> int:
-        """In memory while it is read."""
-        return known.now[known.files[image.path]][0] if image.size is None else image.size
+        """Number of bytes that are in memory while an image is read."""
+        return earlier.now[earlier.files[image.path]][0] if image.size is None else image.size
 
     def row_of(number: int) -> Row:
         image = listing.images[number]
-        row = known.unchanged(image)
+        row = earlier.unchanged(image)
         # A bad image has no pixels, and its file did not change: it is not tried again.
         if row is not None and (row.status == "bad" or pixels_N is None):
             return replace(row, label=image.label)
@@ -197,9 +197,9 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
             height, width = picture.shape[:2] if isinstance(picture, np.ndarray) else picture.size[::-1]
             return ImageSize(height, width)
 
-        file, held = known.files[image.path], bytes_of(image)
+        file, num_bytes = earlier.files[image.path], bytes_of(image)
         content, shape, reason = b"", ImageSize(0, 0), ""
-        with ENCODED.taken(min(held, MAX_ENCODED_BYTES) if listing.read is read_bytes else 0):
+        with ENCODED.taken(min(num_bytes, MAX_ENCODED_BYTES) if listing.read is read_bytes else 0):
             try:
                 content = listing.read(image)
                 plain = decode_plain(content)
@@ -213,7 +213,7 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
         return Row(None, *place, status, reason, shape.height, shape.width)
 
     num_images = len(listing.images)
-    if pixels_N is None and not any(known.unchanged(image) is None for image in listing.images):
+    if pixels_N is None and not any(earlier.unchanged(image) is None for image in listing.images):
         rows = [row_of(number) for number in range(num_images)]  # nothing to read, nothing to show
     else:
         with progress(f"reading {num_images} images", num_images) as advance:
@@ -223,18 +223,18 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
     return [replace(row, id=next(ids) if row.status == "ok" else None) for row in rows]
 
 
-def _refuse_altered(name: str, listing: Listing, known: Known, rows: Sequence[Row]) -> None:
+def _refuse_altered(name: str, listing: Listing, earlier: Known, rows: Sequence[Row]) -> None:
     """Stop when samples are not those that were indexed; one that was bad was never trained on and may change."""
     altered = []
     for row in rows:
-        earlier = known.rows.get((row.file, row.name))
+        indexed = earlier.rows.get((row.file, row.name))
         # A file that is gone is missing, not altered: it counts as bad.
-        if earlier is not None and earlier.status == "ok" and row.hash != earlier.hash and row.reason != NOT_THERE:
+        if indexed is not None and indexed.status == "ok" and row.hash != indexed.hash and row.reason != NOT_THERE:
             altered.append(row.name if row.hash else f"{row.name} ({row.reason})")
     # What a damaged shard hides now is missing, too.
     damaged = {remark.file for remark in listing.remarks if remark.is_lost}
     present = {(row.file, row.name) for row in rows}
-    altered += [key[1] for key in known.rows if key[0] in damaged and key not in present]
+    altered += [key[1] for key in earlier.rows if key[0] in damaged and key not in present]
     if altered:
         raise DataError(
             f"{len(altered)} of {len(rows)} samples in {name} changed since they were indexed: {some(altered)}; "
@@ -242,11 +242,11 @@ def _refuse_altered(name: str, listing: Listing, known: Known, rows: Sequence[Ro
         )
 
 
-def choose_side(images: Sequence[Located], known: Known | None, read: Read) -> tuple[int, str]:
+def choose_side(images: Sequence[Located], earlier: Known | None, read: Read) -> tuple[int, str]:
     """Side for photographs: the median short side, at most 64, a multiple of 8."""
 
     def size_of(image: Located) -> ImageSize | None:
-        row = None if known is None else known.unchanged(image)
+        row = None if earlier is None else earlier.unchanged(image)
         if row is not None:
             return ImageSize(row.height, row.width) if row.height else None
         if read is read_bytes and image.size is None:

@@ -1,4 +1,4 @@
-"""Labels from what images bring, sub-folder names, a CSV (file,label) or an array; names become class numbers."""
+"""Labels that images bring, or from sub-folder names, a CSV (file,label) or an array; names become class numbers."""
 
 # N samples
 
@@ -33,10 +33,10 @@ class Labels:
 
 
 def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int) -> Labels | None:
-    """Number the distinct labels 0, 1, ... in sorted order (numbers before text); None where no sample has one.
+    """Number the distinct labels 0, 1, ... in sorted order (numbers before text); None if no sample has one.
 
     None, NaN, empty text and -1, also as text, mean that a sample has no label. Other negative numbers are classes,
-    as is -1 where 1 is the only other value, which two classes are often called.
+    as is -1 if 1 is the only other value, which two classes are often called.
 
     Raises:
         DataError: another number of labels than samples, or a label that is neither whole number nor text.
@@ -59,27 +59,27 @@ def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int)
     # Two classes of many a binary task are called -1 and 1.
     if is_missing_N.any() and {str(label).removesuffix(".0") for label in np.unique(array.astype(str))} == {"-1", "1"}:
         is_missing_N = np.zeros(len(array), bool)
-    is_known_N = ~is_missing_N
-    known = array[is_known_N]
+    is_labelled_N = ~is_missing_N
+    present = array[is_labelled_N]
     if array.dtype.kind == "O" and not isinstance(values, np.ndarray):
-        known = np.asarray(known.tolist())  # a list of whole numbers and None: whole numbers have an order of their own
-    if not len(known):
+        present = np.asarray(present.tolist())  # of a list of whole numbers and None: numbers have their own order
+    if not len(present):
         return None
     # Whole numbers that were saved as floats are classes 0, 1, ..., not "0.0".
-    is_whole = known.dtype.kind == "f" and np.all(np.abs(known) < 2**53) and np.all(known == np.round(known))
+    is_whole = present.dtype.kind == "f" and np.all(np.abs(present) < 2**53) and np.all(present == np.round(present))
     if is_whole:  # beyond 2**53 neighbouring whole numbers are equal
-        known = known.astype(np.int64)
-    if known.dtype.kind not in "iubUSO":
-        raise DataError(f"labels must be whole numbers or text, got dtype {known.dtype}")
+        present = present.astype(np.int64)
+    if present.dtype.kind not in "iubUSO":
+        raise DataError(f"labels must be whole numbers or text, got dtype {present.dtype}")
     # As text, lists of mixed types have an order.
-    names, places = np.unique(known.astype(str) if known.dtype.kind in "OUS" else known, return_inverse=True)
+    names, places = np.unique(present.astype(str) if present.dtype.kind in "OUS" else present, return_inverse=True)
     numbers_N = torch.full((len(array),), -1, dtype=torch.int64)
-    numbers_N[torch.from_numpy(is_known_N)] = torch.from_numpy(places.astype(np.int64))
+    numbers_N[torch.from_numpy(is_labelled_N)] = torch.from_numpy(places.astype(np.int64))
     return Labels(numbers_N, tuple(str(name) for name in names))
 
 
 def is_missing(label: Any) -> bool:
-    """Whether a label means that the sample has no label: None, NaN, pandas' NA, empty text or -1, also as text.
+    """Tell whether a label means that a sample has none: None, NaN, pandas' NA, empty text or -1, also as text.
 
     >>> [is_missing(label) for label in (None, float("nan"), b"", -1.0, "-1", 0, "none")]
     [True, True, True, True, True, False, False]
@@ -118,35 +118,35 @@ def _labels_from_csv(path: Path, names: Sequence[str]) -> Labels | None:
     by_name = {row[file_column].strip().replace("\\", "/"): row[label_column].strip() for row in rows[1:]}
     bases = [name.rsplit("/", 1)[-1] for name in names]
     num_of_base = Counter(bases)
-    given = [
+    labels = [
         # a/1.jpg and b/1.jpg: the base name alone says too little.
         by_name.get(name, by_name.get(base) if num_of_base[base] == 1 else None)
         for name, base in zip(names, bases, strict=True)
     ]
-    if not any(label is not None for label in given):
+    if not any(label is not None for label in labels):
         example = next(iter(by_name), "nothing")
         raise DataError(
             f"{path}: no row names a file of the data (the first row names {example!r}, the first file is {names[0]!r})"
         )
-    return number_labels(given, len(given))
+    return number_labels(labels, len(labels))
 
 
-def labels_as_asked(asked: Any, names: Sequence[str], rule: Callable[[], Labels | None]) -> Labels | None:
+def labels_as_asked(setting: Any, names: Sequence[str], rule: Callable[[], Labels | None]) -> Labels | None:
     """Labels of samples with some names as ``source.labels`` asks: auto (the rule), none, or a file; or one per sample.
 
     Raises:
         UsageError: it asks for something else.
         DataError: the file does not fit the samples.
     """
-    if not isinstance(asked, str | Path):
-        return None if asked is None else number_labels(asked, len(names))
-    if asked in ("auto", "none"):
-        return rule() if asked == "auto" else None
-    if (path := Path(asked)).suffix == ".npy":
+    if not isinstance(setting, str | Path):
+        return None if setting is None else number_labels(setting, len(names))
+    if setting in ("auto", "none"):
+        return rule() if setting == "auto" else None
+    if (path := Path(setting)).suffix == ".npy":
         return number_labels(read_npy(path), len(names))
     if path.suffix == ".csv":
         return _labels_from_csv(path, names)
-    raise UsageError(f"source.labels must be auto, none, a .csv or a .npy file, got {str(asked)!r}")
+    raise UsageError(f"source.labels must be auto, none, a .csv or a .npy file, got {str(setting)!r}")
 
 
 def own_labels(images: Sequence[Located]) -> Labels | None:

@@ -47,7 +47,7 @@ class ListedPictures(Sequence[Located]):
     @overload
     def __getitem__(self, row: slice) -> Sequence[Located]: ...
     def __getitem__(self, row: int | slice) -> Located | Sequence[Located]:
-        """One of them, or some."""
+        """One picture, or those of a slice."""
         if isinstance(row, slice):
             return [self[place] for place in range(*row.indices(len(self)))]
         if not 0 <= row < len(self):
@@ -59,26 +59,26 @@ class ListedPictures(Sequence[Located]):
 
 
 def open_listed(
-    place: Address, images: Iterable[Located], how: Listing, settings: SourceSettings, progress: Progress
+    place: Address, images: Iterable[Located], listing: Listing, settings: SourceSettings, progress: Progress
 ) -> Source:
     """Open pictures at an address; their listing stays in the cache until ``altered`` is reindex.
 
     Args:
         place: a folder, or a shard.
-        images: all of them; looked through where there is no listing.
-        how: to deal with them; with a variant where they lie within shards, without one where each is an object.
+        images: all pictures; they are looked through if there is no listing.
+        listing: the way to deal with them; with a variant if they lie within shards, without one if each is an object.
         settings: labels, size, what to do with altered ones.
-        progress: shows that they are listed.
+        progress: bar that shows that they are listed.
 
     Raises:
         DataError: no pictures; or, of a fetch, one that is gone or cannot be decoded.
         StoreError: the store refuses; or, of a fetch, an object changed.
     """
     refuse_split(str(place), settings.split)
-    path = manifest_path(str(place), (), f"{NOTE} {how.variant}".rstrip()).with_suffix(PARQUET_SUFFIX)
+    path = manifest_path(str(place), (), f"{NOTE} {listing.variant}".rstrip()).with_suffix(PARQUET_SUFFIX)
     if settings.altered == "reindex" or not path.exists():
         with progress(f"listing {place}", 1) as advance:
-            write_listing(place, images, path, MEMBER_COLUMNS if how.variant else COLUMNS)
+            write_listing(place, images, path, MEMBER_COLUMNS if listing.variant else COLUMNS)
             advance()
     table = TableFile(path)
     pictures, names = ListedPictures(place, table), TextColumn(table, "name")
@@ -87,21 +87,21 @@ def open_listed(
     notes = {NOTE: f"{len(pictures):,} pictures as they were listed; list them again with --source.altered reindex"}
     side = settings.image_size
     if side == "auto":
-        some = [pictures[row] for row in range(0, len(pictures), -(-len(pictures) // NUM_MEASURED))]
-        side, notes["source.image_size"] = choose_side(some, None, how.read)
+        measured = [pictures[row] for row in range(0, len(pictures), -(-len(pictures) // NUM_MEASURED))]
+        side, notes["source.image_size"] = choose_side(measured, None, listing.read)
 
     def rule() -> Labels | None:
-        if not how.variant:
+        if not listing.variant:
             return labels_from_folders(names)
         # Labels of all samples, from those of the distinct ones.
         places = dict[str | None, int]()
         place_N = np.fromiter((places.setdefault(label, len(places)) for label in table.each("label")), np.int64)
-        own = how.label([Located("", Path(), label=label) for label in places])
+        own = listing.label([Located("", Path(), label=label) for label in places])
         return None if own is None else Labels(own.numbers[place_N], own.class_names)
 
     labels = labels_as_asked(settings.labels, names, rule)
     content = fingerprint([b"%d\0" % side, seal_of(path).sha256.encode()], labels)
-    store = FileStore(pictures, (), side, how.read)
+    store = FileStore(pictures, (), side, listing.read)
     return source_of(str(place), store, (3, side, side), labels, sample_names=names, fingerprint=content, notes=notes)
 
 

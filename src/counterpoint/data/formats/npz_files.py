@@ -96,7 +96,7 @@ def _read(stream: IO[bytes], num_bytes: int) -> np.ndarray:
 
 
 class _PieceReader(io.BufferedReader):
-    """Reads no more than a piece at once: sizes in a damaged archive may be any number."""
+    """A reader of no more than a piece at once: sizes in a damaged archive may be any number."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > MAX_PIECE_BYTES:

@@ -36,7 +36,7 @@ PLAIN_STEPS = (
     "TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET GLOBAL STACK_GLOBAL "
     "REDUCE BUILD"
 )
-# What is raised where a file is damaged or hostile.
+# Errors that a damaged or hostile file raises.
 MALFORMED = (
     OSError,
     ValueError,
@@ -65,11 +65,11 @@ def read_pickled(path: Path) -> dict[str, Any]:
         DataError: it asks for anything else, is damaged, or is not such a file.
     """
     try:
-        found = _ArrayUnpickler(read_regular(path, MAX_BYTES)).load()
-        if not isinstance(found, dict):
+        content = _ArrayUnpickler(read_regular(path, MAX_BYTES)).load()
+        if not isinstance(content, dict):
             raise ValueError("it should hold a dictionary")
         texts: dict[int, str] = {}
-        return {str(key): _leaf(value, texts) for key, value in found.items()}
+        return {str(key): _leaf(value, texts) for key, value in content.items()}
     except MALFORMED as error:
         raise DataError(
             f"{path} cannot be read as plain data: {first_line(error)}; nothing in it is ever run"
@@ -115,7 +115,7 @@ class _Steps(dict[int, Callable[..., None]]):
 
 
 class _ArrayUnpickler(pickle._Unpickler):
-    """Follows the listed steps, and knows the names that byte arrays take."""
+    """An unpickler of the listed steps, and of the names that byte arrays take."""
 
     num_encoded = 0
     stack: list[Any]
@@ -124,12 +124,12 @@ class _ArrayUnpickler(pickle._Unpickler):
 
     def __init__(self, content: bytes) -> None:
         super().__init__(io.BytesIO(content), encoding="latin-1")
-        listed, known = PLAIN_STEPS.split(), pickle._Unpickler.dispatch.items()
-        own = {code: getattr(type(self), step.__name__) for code, step in known if OPCODES[code] in listed}
+        listed, steps = PLAIN_STEPS.split(), pickle._Unpickler.dispatch.items()
+        own = {code: getattr(type(self), step.__name__) for code, step in steps if OPCODES[code] in listed}
         self.dispatch = _Steps(own)  # pyright: ignore[reportAttributeAccessIssue]
 
     def load(self) -> Any:
-        """What the pickle holds; raises one of ``MALFORMED`` where it is damaged, or asks for what is not listed."""
+        """The content of the pickle; raises one of ``MALFORMED`` if it is damaged, or asks for what is not listed."""
         try:
             return super().load()
         except EOFError:
@@ -141,7 +141,7 @@ class _ArrayUnpickler(pickle._Unpickler):
         def from_buffer(raw: Any, code: Any, shape: Any, order: Any) -> _Bytes:
             return _Bytes(self, _array(raw, shape, code, order=order))
 
-        known = {
+        allowed = {
             # Under both names: NumPy 2 renamed numpy.core to numpy._core.
             "numpy.core.multiarray._reconstruct": lambda *_: _Bytes(self),
             "numpy._core.multiarray._reconstruct": lambda *_: _Bytes(self),
@@ -151,9 +151,9 @@ class _ArrayUnpickler(pickle._Unpickler):
             "numpy.ndarray": object(),  # may be named, as an argument, but not called
             "_codecs.encode": self.encoded,
         }
-        if f"{module}.{name}" not in known:
+        if f"{module}.{name}" not in allowed:
             raise ValueError(f"it names {_short(f'{module}.{name}')}, and a file may call nothing")
-        return known[f"{module}.{name}"]
+        return allowed[f"{module}.{name}"]
 
     def load_setitem(self) -> None:
         items = [self.stack.pop(), self.stack.pop()][::-1]

@@ -1,6 +1,6 @@
 """Plain JPEG files by simplejpeg (extra `vision`): Pillow's pixels, sooner.
 
-Of 32 px Pillow takes 77 us, most of it Python, and simplejpeg 14; of 256 px 368 and 253, of 512 px 1,265 and 957 (EPYC,
+At 32 px Pillow takes 77 us, most of it Python, and simplejpeg 14; at 256 px 368 and 253, at 512 px 1,265 and 957 (EPYC,
 `python benchmarks/photographs.py --decoders`). What is not plain is left to Pillow, and so is what the decoder refuses:
 reasons are Pillow's everywhere.
 """
@@ -26,7 +26,7 @@ Pixels = npt.NDArray[np.uint8]  # (height, width, 3)
 
 
 def plain_size(content: bytes) -> tuple[int, int] | None:
-    """Height and width of a baseline JPEG of three colours, whose header Pillow takes as it is; None of other files.
+    """Height and width of a baseline JPEG of three colours, whose header Pillow takes as it is; None for other files.
 
     Args:
         content: the file, or its first bytes.
@@ -46,7 +46,7 @@ def plain_size(content: bytes) -> tuple[int, int] | None:
 
 
 def decode_plain(content: bytes) -> Pixels | None:
-    """The pixels of a plain JPEG that is not large; None of other files, or without simplejpeg."""
+    """The pixels of a plain JPEG that is not large; None for other files, or without simplejpeg."""
     size, decoder = plain_size(content), _decoder()
     if decoder is None or size is None or size[0] * size[1] > MOST_PIXELS:
         return None

@@ -34,7 +34,7 @@ EXTENSIONS = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYP
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """What one shard holds."""
+    """The images and remarks of one shard."""
 
     images: tuple[Located, ...]
     remarks: tuple[Remark, ...]
@@ -47,7 +47,7 @@ def find_shards(path: Path) -> list[Path]:
 
 
 def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Source:
-    """Open a .tar, or a folder of them; names are those of the members, behind the shard's where it is a folder.
+    """Open a .tar, or a folder of them; names are those of the members, behind the shard's if it is a folder.
 
     A shard that did not change keeps the layout that the manifest has.
 
@@ -131,13 +131,13 @@ def members_of(path: Path) -> Iterator[Located | Remark]:
                 place = archive.offset
                 archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]; a kilobyte each
                 yield from () if header.isdir() else (_member(path, header),)
-        # Where no header is: the end mark, two blocks of zeros, is not reported, and neither is its padding.
+        # Behind the last header: the end mark, two blocks of zeros, is not reported, and neither is its padding.
         stream.seek(place)
         block, reach = stream.read(2 * BLOCK), f"bytes {place} to {end}"
         if any(block):
             name = block[:100].split(b"\0", 1)[0].decode("utf-8", errors="backslashreplace")
-            shown = name if name and name.isprintable() else reach
-            yield Remark(str(path), shown, f"damaged header; {reach} cannot be read", is_lost=True)
+            printable = name if name and name.isprintable() else reach
+            yield Remark(str(path), printable, f"damaged header; {reach} cannot be read", is_lost=True)
         elif len(block) < 2 * BLOCK:
             yield Remark(str(path), "end", "the archive ends without an end mark: it may be cut off", is_lost=False)
         elif any(stream.read(MAX_BEHIND)):
@@ -148,17 +148,17 @@ def members_of(path: Path) -> Iterator[Located | Remark]:
 def _member(path: Path, header: tarfile.TarInfo) -> Located | Remark:
     name, reason = header.name, ""
     # Without characters that a terminal would act on.
-    shown = "".join(letter for letter in name if letter.isprintable()) or f"byte {header.offset}"
+    printable = "".join(letter for letter in name if letter.isprintable()) or f"byte {header.offset}"
     if header.issparse() or any(key.startswith("GNU.sparse") for key in header.pax_headers):
         reason = "a sparse file, not a plain file"
     elif not header.isreg():
         reason = "a link or a device, not a plain file"
-    elif shown != name:
+    elif printable != name:
         reason = "its name is empty or has control characters"
     elif name.startswith("/") or "\\" in name or ".." in name.split("/"):
         reason = "its name points outside of the archive"
     if reason:
-        return Remark(str(path), shown, reason, is_lost=False)
+        return Remark(str(path), printable, reason, is_lost=False)
     return Located(name, path, header.offset_data, header.size)
 
 
@@ -167,26 +167,26 @@ def scan_shard(path: Path, prefix: str, label_field: str) -> ShardLayout:
 
     Args:
         path: the shard, absolute.
-        prefix: put before every name.
+        prefix: text that is put before every name.
         label_field: field of .json members that is the label; auto takes the first of ``LABEL_FIELDS``.
     """
     samples: dict[str, dict[str, Located]] = defaultdict(dict)
     remarks: list[Remark] = []
     try:
-        for found in members_of(path):
-            if isinstance(found, Remark):
-                remarks.append(found)
+        for member in members_of(path):
+            if isinstance(member, Remark):
+                remarks.append(member)
                 continue
             # Parted at the first dot of the base name: train.v2/cat.left.jpg is left.jpg of train.v2/cat.
-            folder, slash, base = found.name.rpartition("/")
+            folder, slash, base = member.name.rpartition("/")
             stem, _, suffix = base.partition(".")
             key = folder + slash + stem
             if not stem:  # a hidden one: a/.DS_Store
                 continue
             if suffix in samples[key]:
                 reason = "a second member of this name; the first is taken"
-                remarks.append(Remark(str(path), found.name, reason, is_lost=False))
-            samples[key].setdefault(suffix, found)
+                remarks.append(Remark(str(path), member.name, reason, is_lost=False))
+            samples[key].setdefault(suffix, member)
     except OSError as error:
         remarks.append(Remark(str(path), path.name, error.strerror or str(error), is_lost=True))
     images: list[Located] = []
@@ -200,7 +200,7 @@ def scan_shard(path: Path, prefix: str, label_field: str) -> ShardLayout:
             labels = (_read_label(members[kind], label_field) for kind in ("cls", "json") if kind in members)
             image, label = members[suffixes[0]], next((label for label in labels if label is not None), None)
             images.append(replace(image, name=prefix + image.name, label=label))
-    return ShardLayout(tuple(images), tuple(replace(each, name=prefix + each.name) for each in remarks))
+    return ShardLayout(tuple(images), tuple(replace(remark, name=prefix + remark.name) for remark in remarks))
 
 
 def _read_label(member: Located, label_field: str) -> str | None:

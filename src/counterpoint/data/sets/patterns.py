@@ -42,7 +42,7 @@ def _stripes(u: Tensor, v: Tensor) -> Tensor:
     return u % 1.0 < 0.5
 
 
-# Of coordinates in periods, to what is in front; and the angle, as a share of half a turn.
+# Functions from coordinates in periods to what is in front; and the angle, as a share of half a turn.
 PATTERNS: Mapping[str, tuple[Callable[[Tensor, Tensor], Tensor], float]] = {
     "vertical stripes": (_stripes, 0.0),
     "horizontal stripes": (_stripes, 0.5),
@@ -79,7 +79,7 @@ def draw_pictures(numbers_N: Tensor, seed: int = SEED) -> Tensor:
 
 
 def _front(classes_N: Tensor, draws_N4: Tensor, warp_N2GG: Tensor) -> Tensor:
-    """What lies in front, 0 or 1 at every point (n, g, g); the draws: period, turn, and where it begins."""
+    """The pattern in front, 0 or 1 at every point (n, g, g); the draws are its period, turn and beginning."""
     period, turn, left, top = draws_N4[:, :, None, None].unbind(1)
     period = PERIODS[0] * (PERIODS[1] / PERIODS[0]) ** period
     angles = torch.tensor([angle for _, angle in PATTERNS.values()], dtype=torch.float64)

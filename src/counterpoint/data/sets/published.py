@@ -40,7 +40,7 @@ CIFAR_SHAPE, STL10_SHAPE = (3, 32, 32), (3, 96, 96)
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of a set's files: where it lies, how to get the files, for errors, and how many classes the set has."""
+    """A folder of a set's files: its path, a hint for errors at how to get them, and the number of classes."""
 
     path: Path
     hint: str
@@ -83,7 +83,7 @@ class Folder:
         return numbers.astype(np.int64)
 
 
-Part = tuple[np.ndarray, np.ndarray]  # images, and class numbers that are -1 where there is no label
+Part = tuple[np.ndarray, np.ndarray]  # images, and class numbers that are -1 if there is no label
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,14 @@ class PublishedSet:
     """A set that others publish.
 
     Attributes:
-        name: how the user names it.
+        name: the user's name of it.
         call: torchvision's call that gets it once, with ROOT to be filled in.
-        num_classes: how many classes it has.
+        num_classes: number of its classes.
         num_samples: published size of each split; ``auto`` means the first split.
-        parts: the parts of which a split consists, where it is not one of its own name.
-        folder: holds the files, below the root.
-        read_names: reads class names.
-        read_part: reads a part.
+        parts: the parts of which a split consists, if it is not one of its own name.
+        folder: folder of the files, below the root.
+        read_names: function that reads class names.
+        read_part: function that reads a part.
     """
 
     name: str
@@ -114,8 +114,8 @@ class PublishedSet:
         """Open one split.
 
         Args:
-            settings: root, split, and whether labels are wanted.
-            progress: shows that files are being read.
+            settings: root, split, and the choice of labels or none.
+            progress: bar that shows that files are being read.
 
         Raises:
             UsageError: no such split, or labels from elsewhere.
@@ -197,8 +197,8 @@ def _cifar(
         content: dict[str, Any] = read_pickled(folder.file(part))
         rows, labels, length = content.get("data"), content.get(labels_key), math.prod(CIFAR_SHAPE)
         if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != length:
-            found = rows.shape if isinstance(rows, np.ndarray) else type(rows).__name__
-            raise DataError(f"{folder.path / part}: 'data' must be rows of {length} bytes, got {found}")
+            form = rows.shape if isinstance(rows, np.ndarray) else type(rows).__name__
+            raise DataError(f"{folder.path / part}: 'data' must be rows of {length} bytes, got {form}")
         if not isinstance(labels, list) or not all(type(label) is int and abs(label) <= LARGEST for label in labels):
             raise DataError(f"{folder.path / part}: {labels_key!r} must be a list of class numbers")
         # A row is 1024 red, 1024 green and 1024 blue values, each plane row by row.

@@ -28,14 +28,14 @@ LEAST_CHROMA = 1e-20
 
 @dataclass(frozen=True)
 class Jitter:
-    """What each image of a batch drew. Brightness, contrast and saturation follow each other in the image's own order.
+    """Random jitter of images. Brightness, contrast and saturation follow each other in each image's own order.
 
     Attributes:
-        factor_B3: of the image itself, in each of the three.
-        of_luma_B3: of the luma that is added, in each of the three.
-        of_mean_B3: of the mean luma that is added, in each of the three.
-        primary_B3: where red, green and blue lie on the circle of six when the hue turns.
-        hue_place_B: how many of the three come before the hue; images sorted by this are jittered fastest.
+        factor_B3: factor of the image itself, in each of the three.
+        of_luma_B3: factor of the luma that is added, in each of the three.
+        of_mean_B3: factor of the mean luma that is added, in each of the three.
+        primary_B3: places of red, green and blue on the circle of six when the hue turns.
+        hue_place_B: number of the three that come before the hue; images sorted by this are jittered fastest.
     """
 
     factor_B3: Tensor
@@ -71,7 +71,7 @@ def draw_jitter(uniforms_B5: Tensor, strength: float, saturation: float = 1.0) -
 
 
 def turned_primaries(shift_B: Tensor) -> Tensor:
-    """Where the primaries lie, in [-3, 3), when hues turn by a share of the circle, (b, 3)."""
+    """Places of the primaries, in [-3, 3), when hues turn by a share of the circle, (b, 3)."""
     return (torch.tensor(PRIMARIES) - 6.0 * shift_B[:, None] + 3.0) % 6.0 - 3.0
 
 
@@ -80,7 +80,7 @@ def colour_jitter(images_BCHW: Tensor, jitter: Jitter) -> Tensor:
 
     Args:
         images_BCHW: values in [0, 1]; grey images keep to brightness and contrast.
-        jitter: what the images drew, ``hue_place_B`` on the CPU.
+        jitter: the images' random jitter, ``hue_place_B`` on the CPU.
     """
     # At each place: the blend before it, for all images, then the hue of those whose turn it is.
     for place in range(4):
@@ -150,12 +150,12 @@ def _luma(images_BCHW: Tensor) -> Tensor:
 
 
 def change_rows(images_BCHW: Tensor, is_chosen_B: Tensor, change: Change) -> None:
-    """Replace the chosen images by what ``change`` makes of them.
+    """Apply a change to the chosen images.
 
     Args:
         images_BCHW: images on any device; changed in place.
         is_chosen_B: bool, on the CPU, so that no device has to be waited for.
-        change: maps (chosen images, their rows: a slice, or numbers on the CPU) to changed images; may work in place.
+        change: map of (chosen images, their rows: a slice, or numbers on the CPU) to changed images; may work in place.
     """
     rows_R = is_chosen_B.nonzero()[:, 0]
     if len(rows_R) == 0:

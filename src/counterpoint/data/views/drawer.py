@@ -46,7 +46,7 @@ SMALLEST_PART = 32  # images below which a second thread does not pay
 
 @dataclass(frozen=True)
 class _Operation:
-    """A change of some images of a batch, with numbers of all: a tensor or a record of tensors; None without any."""
+    """A change of some images of a batch, with numbers of all: a tensor or a record of tensors, or None."""
 
     is_chosen_B: Tensor
     change: Callable[[Tensor, Any], Tensor]
@@ -58,7 +58,7 @@ def _decide(
 ) -> tuple[Crop | None, list[_Operation], Tensor]:
     """Turn random numbers into a crop, the changes in their order, and the place at which hues turn, 4 without jitter.
 
-    A crop has the flips in it; there is none where the plan crops nothing and ``out_size`` is the images' own.
+    A crop has the flips in it; there is none if the plan crops nothing and ``out_size`` is the images' own.
     """
     is_flipped_B, crop = uniforms_BK[:, FLIP] < plan.flip, None
     if plan.crop_scale != (1.0, 1.0) or out_size != size:
@@ -103,22 +103,22 @@ def rows_of(record: Any, rows: Rows) -> Any:
     return type(record)(**{field.name: rows_of(getattr(record, field.name), rows) for field in fields(record)})
 
 
-# Values worked on at once: what the caches hold on a CPU, what bounds the memory elsewhere.
+# Values worked on at once: as many as the caches hold on a CPU, and a bound on the memory elsewhere.
 CPU_CHUNK, DEVICE_CHUNK = 1 << 20, 1 << 26
 Finish = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class ViewDrawer:
-    """Draws views of raw samples, on the device where the samples are.
+    """A drawer of views of raw samples, on the device where the samples are.
 
     Random numbers of images, and all that follows from them alone, are worked out on the CPU: the same on every
     device, and no device is waited for.
 
     Args:
-        plan: which changes, how strong, how often; or the user's own views.
-        mean: per channel or feature, subtracted after the changes.
-        std: per channel or feature, divided by after the changes.
+        plan: the changes with their strengths and chances; or the user's own views.
+        mean: mean per channel or feature, which is subtracted after the changes.
+        std: deviation per channel or feature, by which the result is divided.
         seed: the run's seed.
     """
 
@@ -136,8 +136,8 @@ class ViewDrawer:
             samples: uint8 (b, c, h, w) or float32 (b, d).
             ids_B: int64 sample ids; on the CPU for images, or the device is waited for.
             epoch: epoch number.
-            second: what view 1 is drawn from, where the data come in pairs of one shape; of another shape (caption
-                vectors) it is view 1 as it is, in float32.
+            second: samples that view 1 is drawn from, if the data come in pairs of one shape; in another shape
+                (caption vectors) it is view 1 as it is, in float32.
         """
         # Captions are vectors, and stay as they are.
         if second is not None and second.shape != samples.shape:
@@ -149,9 +149,9 @@ class ViewDrawer:
         return first, last
 
     def local_views(self, samples: Tensor, ids_B: Tensor, epoch: int) -> Tensor | None:
-        """Views 2, 3, ... of each image: smaller ones, of smaller crops, (l, b, c, h, w); None where the plan has none.
+        """Views 2, 3, ... of each image: smaller ones, of smaller crops, (l, b, c, h, w); None if the plan has none.
 
-        What differs between the first and the second view is as in one and in the other in turn.
+        Settings that differ between the first and the second view are those of one and of the other in turn.
         """
         plan = self.plan
         if isinstance(plan, OwnViews) or plan.local_crops == 0:
@@ -238,10 +238,10 @@ def image_views(
 
     Args:
         samples_BCHW: uint8, or float32 in [0, 1]; left as they are.
-        plan: which changes, how strong, how often.
+        plan: the changes with their strengths and chances.
         uniforms_BK: (b, ``NUM_DRAWS``) numbers in [0, 1), on the CPU.
-        is_second_B: bool, on the CPU: which are second views, where the plan tells the two apart.
-        out: float32 (b, c, h, w), where the views are written, of any height and width.
+        is_second_B: bool, on the CPU: true for second views, if the plan tells the two apart.
+        out: float32 (b, c, h, w), to which the views are written, of any height and width.
         finish: last change, in place, such as standardising.
 
     Returns:

@@ -21,10 +21,10 @@ BLANK_RANGE = 2 * NOISE  # levels between the darkest and the lightest pixel of 
 
 @dataclass(frozen=True)
 class Looks:
-    """What some pictures have in common.
+    """Statistics that some pictures have in common.
 
     Attributes:
-        num_pictures: how many of them show anything.
+        num_pictures: number of those that show anything.
         grey_share: share of these without colour.
         background: share of a picture's pixels within 8 levels of its commonest grey, the median over the pictures.
         paper: that commonest grey, the median, from 0 (black) to 255.
@@ -50,7 +50,7 @@ def sample_pictures(source: Source) -> Tensor:
 
 
 def look(pixels_NCHW: Tensor) -> Looks | None:
-    """Look at some pictures; whole numbers only, so that every machine sees the same. None where all are blank.
+    """Look at some pictures; whole numbers only, so that every machine sees the same. None if all are blank.
 
     Args:
         pixels_NCHW: uint8, or float32 in [0, 1].

@@ -27,8 +27,8 @@ class Draws:
         seed: the run's seed.
         epoch: epoch number.
         ids_N: int64 sample ids, on the CPU.
-        view: 0 or 1, where the two are to be drawn in different ways.
-        device: where the numbers are wanted.
+        view: 0 or 1, for functions that draw the two in different ways.
+        device: device that the numbers are put on.
 
     >>> draws = Draws(seed=0, epoch=3, ids_N=torch.tensor([7, 8]), view=0)
     >>> bool((draws.uniform(2)[1] == Draws(0, 3, torch.tensor([8]), 0).uniform(2)[0]).all())
@@ -75,7 +75,7 @@ class OwnViews:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """Name of the function in messages."""
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     def draw(self, samples: Tensor, draws: Draws) -> Tensor:
@@ -89,12 +89,12 @@ class OwnViews:
             UsageError: the function fails, or what it returns are not views.
         """
         # A copy: a function that changes its argument must not change the data.
-        given = to_unit_float(samples).clone() if samples.ndim == 4 else samples.to(torch.float32, copy=True)
-        shape = tuple(given.shape)
+        inputs = to_unit_float(samples).clone() if samples.ndim == 4 else samples.to(torch.float32, copy=True)
+        shape = tuple(inputs.shape)
         devices = [samples.device] if samples.is_cuda else []
         with torch.no_grad(), own_draws(devices=devices):  # what it draws or seeds there changes nothing else
             try:
-                views = self.function(given, draws)
+                views = self.function(inputs, draws)
             except Exception as error:  # whatever a foreign function raises, its user should see in one line
                 raise UsageError(f"views {self.name}: {type(error).__name__}: {first_line(error)}") from None
         if not isinstance(views, Tensor):
@@ -141,10 +141,10 @@ class OwnViews:
 
 
 def as_views(value: Any) -> OwnViews:
-    """Views as training takes them.
+    """Wrap a user's views as training takes them.
 
     Raises:
-        UsageError: they are none.
+        UsageError: they are no views.
     """
     if isinstance(value, OwnViews):
         return value

@@ -1,6 +1,6 @@
 """View presets: every change of a view, for each kind of data and of each paper, whose every number can be overridden.
 
-Loads without torch, so that they are listed at once.
+This module loads without torch, so that presets are listed at once.
 """
 
 import math
@@ -30,7 +30,7 @@ NO_COLOUR = "no colour to change, and mirror images may mean something else"
 class ViewPlan:
     """Every number that views need; the fields are those of ``ViewSettings``. The default changes nothing.
 
-    Where ``blur_second`` or ``solarize_second`` is None, both views have the same chance.
+    If ``blur_second`` or ``solarize_second`` is None, both views have the same chance.
     """
 
     crop_scale: tuple[float, float] = (1.0, 1.0)
@@ -68,8 +68,8 @@ def choose_preset(kind: "Kind", shape: tuple[int, ...], looks: "Looks | None" = 
 
     Args:
         kind: images or vectors.
-        shape: of one sample.
-        looks: of a sample of the pictures, where they are known and not all blank.
+        shape: shape of one sample.
+        looks: statistics of a sample of the pictures, if they are known and not all blank.
     """
     if kind == "vectors":
         return "vectors", "the data are vectors"
@@ -96,10 +96,10 @@ def plan_views(settings: ViewSettings) -> ViewPlan:
         raise UsageError("this run was trained with views of your own; pass them as views=")
     if settings.preset not in PRESETS:
         raise unknown_name("views.preset", settings.preset, PRESETS)
-    asked: dict[str, Any] = {
+    overrides: dict[str, Any] = {
         name: value for name, value in settings.model_dump(exclude={"preset"}).items() if value != "auto"
     }
-    plan = replace(PRESETS[settings.preset], **asked)
+    plan = replace(PRESETS[settings.preset], **overrides)
     plan = replace(
         plan,
         blur_second=plan.blur if plan.blur_second is None else plan.blur_second,

@@ -1,4 +1,4 @@
-"""Where the pixels of a view come from: random resized crops, affine maps and blur, each image with its own parameters.
+"""Spatial views: random resized crops, affine maps and blur, each image with its own parameters.
 
 Crops are gathers, products and sums: a matrix product would round differently with the size of the batch, and with
 where in memory an image lies.
@@ -26,7 +26,7 @@ OFFSETS: dict[Interpolation, tuple[int, ...]] = {"bilinear": (0, 1), "bicubic": 
 
 @dataclass(frozen=True)
 class Taps:
-    """Which pixels along one axis each output pixel is made of.
+    """The pixels along one axis that each output pixel is made of.
 
     Attributes:
         place_BKS: their numbers, int64.
@@ -39,7 +39,7 @@ class Taps:
 
 @dataclass(frozen=True)
 class Crop:
-    """The crop of each image: what its rows and its columns are made of."""
+    """The crop of each image: the pixels that its rows and its columns are made of."""
 
     rows: Taps
     columns: Taps
@@ -48,12 +48,12 @@ class Crop:
 def random_crop_boxes(uniforms_BK: Tensor, height: int, width: int, scale: tuple[float, float]) -> Tensor:
     """Boxes of a random resized crop (szegedy2015's recipe, as torchvision draws it).
 
-    Differs from torchvision where no box of ten fits: the largest one lies anywhere, not in the middle.
+    Differs from torchvision if no box of ten fits: the largest one lies anywhere, not in the middle.
 
     Args:
         uniforms_BK: numbers in [0, 1), shape (b, ``NUM_CROP_DRAWS``).
-        height: of the images, in pixels.
-        width: of the images, in pixels.
+        height: height of the images, in pixels.
+        width: width of the images, in pixels.
         scale: lowest and highest share of the area.
 
     Returns:
@@ -84,7 +84,7 @@ def random_crop_boxes(uniforms_BK: Tensor, height: int, width: int, scale: tuple
 def plan_crop(
     boxes_B4: Tensor, is_flipped_B: Tensor, size: tuple[int, int], interpolation: Interpolation = "bilinear"
 ) -> Crop:
-    """Work out how each image's box is brought to a size, flipped left to right where asked.
+    """Plan the resampling of each image's box to a size, flipped left to right if chosen.
 
     Args:
         boxes_B4: int64 top, left, height, width. A box lies inside its image, so that a view of the image's size is
@@ -170,15 +170,15 @@ def affine_maps(angle_B: Tensor, shift_B2: Tensor, zoom_B: Tensor, shear_B2: Ten
         size: height and width of the images.
 
     Returns:
-        (b, 2, 3): where an output pixel comes from, in units of half the side.
+        (b, 2, 3), from an output pixel to its place in the input, in units of half the side.
     """
     height, width = size
     cos, sin = torch.cos(angle_B), torch.sin(angle_B)
     # y points down: this turns counter-clockwise on the screen.
     rotation = torch.stack([torch.stack([cos, sin], 1), torch.stack([-sin, cos], 1)], 1)
-    one = torch.ones_like(angle_B)
+    ones = torch.ones_like(angle_B)
     shear = torch.stack(
-        [torch.stack([one, torch.tan(shear_B2[:, 0])], 1), torch.stack([torch.tan(shear_B2[:, 1]), one], 1)], 1
+        [torch.stack([ones, torch.tan(shear_B2[:, 0])], 1), torch.stack([torch.tan(shear_B2[:, 1]), ones], 1)], 1
     )
     # Products and inverses of 2 x 2 matrices are written out, so that no batched routine may reorder them.
     forward_B22 = zoom_B[:, None, None] * (rotation[:, :, :, None] * shear[:, None, :, :]).sum(dim=2)
@@ -204,7 +204,7 @@ def gaussian_blur(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float) ->
 
 
 def blurred(images_BCHW: Tensor, sigma: float) -> Tensor:
-    """The same Gaussian blur for all images; none where sigma is 0."""
+    """Blur all images with the same Gaussian; not at all if sigma is 0."""
     return gaussian_blur(images_BCHW, torch.full((len(images_BCHW),), sigma), sigma) if sigma > 0 else images_BCHW
 
 
