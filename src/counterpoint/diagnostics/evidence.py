@@ -1,4 +1,4 @@
-"""What findings and reports are drawn from: plain records that load without torch, so that a report can judge again."""
+"""Records that findings and reports are drawn from; they load without torch, so that a report can judge again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from counterpoint.core.errors import nearest
 from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.pair_record import PairRecord
 
-# What a remedy may advise to change. Each names a setting or a step that only some runs have.
+# Things that a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
     "learning rate", "temperature", "views", "colour", "kept colour", "preview", "epochs", "batch", "representation",
     "projector", "narrow", "features", "loss options", "relu-gelu", "directclr", "sampling", "no views",
@@ -56,7 +56,7 @@ class Measurements(Record):
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        """By metric."""
+        """Figures by the names of their metrics."""
         return self.model_extra or {}
 
     def __getattr__(self, name: str) -> Any:
@@ -104,7 +104,7 @@ class Concept(Record):
 
 
 class ColourShortcut(Record):
-    """Whether colours alone show which two views belong to one picture (see ``alignment.shortcut``).
+    """The test whether colours alone show which two views belong to one picture (see ``alignment.shortcut``).
 
     Attributes:
         overlap: share of cases in which two views of one picture have more similar colours than two pictures.
@@ -118,7 +118,7 @@ class ColourShortcut(Record):
 
 
 class ToldApart(Record):
-    """How well a linear classifier tells held-out samples from as many training samples of the same classes.
+    """Result of a linear classifier that tells held-out samples from as many training samples of the same classes.
 
     Attributes:
         auc: probability that it puts a held-out sample above a training sample, each left out of its fit.
@@ -136,7 +136,7 @@ class ToldApart(Record):
 
     @property
     def is_apart(self) -> bool:
-        """Whether that is beyond chance, and enough to matter."""
+        """Tell whether the parts are told apart beyond chance, and by enough to matter."""
         if self.auc is None or self.chance is None or self.error is None:
             return False
         return self.auc >= APART and self.auc - self.chance >= ERRORS * self.error
@@ -157,7 +157,7 @@ class AlteredInput(Record):
 
     @property
     def sentence(self) -> str:
-        """What was found."""
+        """The sentence that says how the pictures were changed."""
         return f"the pictures look like those of training, but {self.change}"
 
 
@@ -192,7 +192,7 @@ class HeldOutRecord(Record):
 
 
 class ClassRow(Record):
-    """One class.
+    """Figures of one class.
 
     Attributes:
         name: of the class.
@@ -283,12 +283,12 @@ class ClassRecord(Record):
         18.0
         """
         counts = [[row.count or 0.0 for row in self.rows if row.is_rare == is_rare] for is_rare in (True, False)]
-        rare, frequent = (sum(each) / max(len(each), 1) for each in counts)
+        rare, frequent = (sum(counts_of_kind) / max(len(counts_of_kind), 1) for counts_of_kind in counts)
         return frequent / rare if rare and frequent else 1.0
 
     @property
     def is_imbalanced(self) -> bool:
-        """Whether frequent classes have at least twice as many samples, so that rare ones are worth a finding."""
+        """Tell whether frequent classes have at least twice as many samples, so that rare ones are worth a finding."""
         return self.imbalance >= IMBALANCED
 
 
@@ -297,7 +297,7 @@ SPARSE_CODE, FEW_COPIES = 0.9, 0.02  # of the entries are 0; of the samples have
 
 @dataclass(frozen=True)
 class Evidence:
-    """All evidence for findings; None where it is not known.
+    """All evidence for findings; a field is None if it is not known.
 
     Attributes:
         places: measurements by place; the embedding's are always there.
@@ -349,19 +349,19 @@ class Evidence:
 
     @property
     def has_equal_codes(self) -> bool:
-        """Whether samples lie close in a sparse code only: they share its few active units, and are no copies."""
+        """Tell whether samples lie close in a sparse code only: they share its few active units, and are no copies."""
         features = self.places.get(REPRESENTATION)
         copies = None if features is None else features.figures.get("near_copies")
         sparsity = self.places[EMBEDDING].figures.get("sparsity") or 0
         return self.is_nonnegative and sparsity >= SPARSE_CODE and copies is not None and copies < FEW_COPIES
 
     def vote_of(self, features: str) -> EvaluationRow | None:
-        """KNN accuracy of some features; of features from anywhere under the name of the representation."""
-        return next((row for row in self._known if row.features == features), None)
+        """Return the kNN accuracy of features; those that no run made have the name of the representation."""
+        return next((row for row in self._knn_rows if row.features == features), None)
 
     @property
     def is_in_colour(self) -> bool:
-        """Whether colours are known to tell classes: without them fewer queries are right by the raw input."""
+        """Tell whether colours are known to separate classes: without them fewer queries are right by the raw input."""
         raw, grey = self.vote_of(RAW_INPUT), self.vote_of(GREY_INPUT)
         lost = raw.minus(grey) if raw and grey else None
         return lost is not None and lost.is_told_apart and lost.value > 0
@@ -372,7 +372,7 @@ class Evidence:
         embedding = self.places.get(EMBEDDING)
         lacking = {
             "labels": self.vote_of(REPRESENTATION) is None,
-            "raw input": not any(row.features in BASELINES for row in self._known),
+            "raw input": not any(row.features in BASELINES for row in self._knn_rows),
             VIEWS: embedding is not None and embedding.figures.get("overlap") is None,
             "whether slices are Gaussian": self.gaussian_by == "loss"
             and embedding is not None
@@ -381,5 +381,5 @@ class Evidence:
         return tuple(name for name, is_lacking in lacking.items() if is_lacking)
 
     @property
-    def _known(self) -> list[EvaluationRow]:
+    def _knn_rows(self) -> list[EvaluationRow]:
         return [row for row in self.votes if row.protocol == "knn" and row.accuracy is not None]
