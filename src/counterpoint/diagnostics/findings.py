@@ -178,9 +178,7 @@ def find(evidence: Evidence) -> tuple[Finding, ...]:
 
 def _worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     rank = {name: place for place, name in enumerate(CATALOGUE)}
-    return tuple(
-        sorted(findings, key=lambda finding: (-LEVELS.index(finding.level), rank.get(finding.name, len(rank))))
-    )
+    return tuple(sorted(findings, key=lambda entry: (-LEVELS.index(entry.level), rank.get(entry.name, len(rank)))))
 
 
 def _run_checks(evidence: Evidence, names: Iterable[str]) -> Iterator[Finding]:
