@@ -26,8 +26,8 @@ def build_loggers(settings: EngineSettings, folder: RunFolder) -> tuple[Logger, 
     Raises:
         UsageError: a package is not installed.
     """
-    asked = [name for name in CATALOGUE if getattr(settings, name)]
-    for name in asked:
+    names = [name for name in CATALOGUE if getattr(settings, name)]
+    for name in names:
         spec = find_spec(name)
         # A plain folder of its name, such as those we write to, is a namespace package, which has no origin.
         if spec is None or spec.origin is None:
@@ -35,7 +35,7 @@ def build_loggers(settings: EngineSettings, folder: RunFolder) -> tuple[Logger, 
                 f"engine.{name} is true, but {name} is not installed; pip install {name}, or leave it "
                 "out (metrics.jsonl is always written)"
             )
-    return tuple(CATALOGUE[name](folder) for name in asked)
+    return tuple(CATALOGUE[name](folder) for name in names)
 
 
 class TensorBoardLogger:
