@@ -138,7 +138,7 @@ def record_step(folder: Path, record: StepRecord, *, device: str = "cpu") -> str
         )
     return (
         f"this machine does not repeat step {record.step} bit for bit: {', '.join(changed)}; then {earlier.machine}; "
-        f"now {now};  the run continues, but is not the one that an uninterrupted run would have been"
+        f"now {now}; the run continues, but is not the one that an uninterrupted run would have been"
     )
 
 

@@ -1,4 +1,4 @@
-"""The layers of an encoder, and what each gives for samples."""
+"""The layers of an encoder, and the output of each for samples."""
 
 import threading
 from collections.abc import Sequence
@@ -82,20 +82,20 @@ class LayerReader:
 
     @torch.no_grad()
     def of_views(self, views: Tensor) -> dict[str, Tensor]:
-        """The same of input that is prepared already."""
+        """Layers by name, as ``__call__`` returns them, of input that is prepared already."""
         encoder = self._encoder
-        self._seen.found = {}
+        self._seen.outputs = {}
         r = encoder.backbone(views.to(encoder.device))
-        found = {REPRESENTATION: r}
+        layers = {REPRESENTATION: r}
         if self._needs_projector:
-            found[PROJECTED] = encoder.projector(r)
-            found[SUBVECTOR] = found[PROJECTED][:, : encoder.card.d0]
-            found[EMBEDDING] = encoder.output_map(found[PROJECTED])
-        found |= self._seen.found
-        if unused := [name for name in self._names if name not in found]:
+            layers[PROJECTED] = encoder.projector(r)
+            layers[SUBVECTOR] = layers[PROJECTED][:, : encoder.card.d0]
+            layers[EMBEDDING] = encoder.output_map(layers[PROJECTED])
+        layers |= self._seen.outputs
+        if unused := [name for name in self._names if name not in layers]:
             raise UsageError(f"layer {unused[0]} is not used when samples pass the encoder; choose another one")
         return {
-            name: found[name].to(torch.promote_types(found[name].dtype, torch.float32)).cpu() for name in self._names
+            name: layers[name].to(torch.promote_types(layers[name].dtype, torch.float32)).cpu() for name in self._names
         }
 
     def _keep(self, name: str) -> Any:
@@ -105,6 +105,6 @@ class LayerReader:
                 raise UsageError(f"layer {name} gives no vectors, tokens or maps; choose another one")
             axes = POOLED_AXES[output.ndim]
             # A copy: the next layer may work in place.
-            self._seen.found[name] = output.mean(dim=axes) if axes else output.clone()
+            self._seen.outputs[name] = output.mean(dim=axes) if axes else output.clone()
 
         return hook

@@ -1,4 +1,4 @@
-"""What every wiring answers to the training loop."""
+"""The interface of every wiring to the training loop."""
 
 # N samples
 
@@ -42,7 +42,7 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def after_step(self, progress: float) -> None:
-        """What a method does after each update: a momentum encoder follows, learned scales stay in range.
+        """Finish an update: a momentum encoder follows, learned scales stay in range.
 
         Args:
             progress: share of all updates that are done, in (0, 1].
