@@ -84,7 +84,7 @@ class Concept(Record):
         expected_activation: mean absolute value over all samples.
         values: the largest values, descending.
         purity: share of the commonest class among the samples that activate it.
-        top_class: that class; None where it is no more common there than chance allows.
+        top_class: that class; None if it is no more common there than chance allows.
         names: of the top samples.
         top: positions of the samples with the largest values; not written.
     """
@@ -256,7 +256,7 @@ class ClassRecord(Record):
         low: lower end of its 95 % interval over samples.
         high: upper end.
         frequent_cosine: the same of the other classes; None of fewer than two.
-        optimum: the comparison with theory; None where there is none.
+        optimum: the comparison with theory; None if there is none.
         why_no_optimum: the reason.
         shared: pairs of classes whose samples lie in one cluster.
         parted: classes whose samples lie in two far clusters.
@@ -308,7 +308,7 @@ class Evidence:
         is_nonnegative: the embedding has no negative entries, so that silent dimensions and low ranks are part of the
             design.
         is_supervised: the encoder learned from labels, which draws the samples of a class together.
-        weight_change: how far training has moved the encoder's weights, over their length before; None where that is
+        weight_change: how far training has moved the encoder's weights, over their length before; None if that is
             not known.
         not_finite: names of the samples that were left out, as their features hold NaN or infinity.
         shortcut: how well colours alone match the views of a picture.
@@ -318,7 +318,7 @@ class Evidence:
         classes: how the classes of the embedding lie; None without labels.
         held_out: training samples beside held-out ones; None except for a run's own samples.
         suspects: names of the samples that a check is about, by the name of the check.
-        altered: what was done to the pictures since training; None where nothing is known of it.
+        altered: what was done to the pictures since training; None if nothing is known of it.
         gaussian_by: why the embedding should be Gaussian in every direction: its ``loss`` is the distance from that, or
             ``theory`` says that its loss leads there; empty where another shape is right, or nothing is known.
         reconstruction: share of the features' variance that a sparse code gives back; None of other embeddings.

@@ -93,7 +93,7 @@ CATALOGUE: Mapping[str, Check] = {
 
 
 class Findings(Record, Printed):
-    """A diagnosis.
+    """A diagnosis: all findings with what they were drawn from.
 
     Attributes:
         answer: whether the features are good, in words (``gain.answer``).
@@ -190,7 +190,7 @@ def _run_checks(evidence: Evidence, names: Iterable[str]) -> Iterator[Finding]:
 
 
 def draw_findings(evidence: Evidence) -> Findings:
-    """The findings, the answer, and what both were drawn from."""
+    """Draw the findings and the answer, and keep what both were drawn from."""
     return Findings(
         findings=find(evidence),
         answer=answer(evidence.votes, is_rows="raw rows" in evidence.levers),
@@ -208,7 +208,7 @@ def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
 
     Args:
         findings: as they were written, perhaps before there was an evaluation, or from an earlier one.
-        rows: of the evaluation; none where there is none, and the findings stay as they are.
+        rows: of the evaluation; empty if there is none, and the findings stay as they are.
     """
     if not rows:  # the diagnosis has its own
         return findings

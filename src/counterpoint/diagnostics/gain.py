@@ -26,8 +26,8 @@ class Gain:
     Attributes:
         classifier: kNN or the probe.
         learned: accuracy of the features.
-        baseline: accuracy of the best that training did not make; None where none was measured.
-        difference: of both on the same queries, p corrected for both classifiers; None where it is not known.
+        baseline: accuracy of the best that training did not make; None if none was measured.
+        difference: of both on the same queries, p corrected for both classifiers; None if it is not known.
     """
 
     classifier: str
@@ -148,6 +148,6 @@ def balanced(row: EvaluationRow) -> tuple[float, float]:
 
 
 def commonest(row: EvaluationRow) -> float:
-    """Share of the commonest class among the queries; 0 where the classes are not known."""
+    """Share of the commonest class among the queries; 0 if the classes are not known."""
     totals = [share.total or 0 for share in row.classes.values()]
     return max(totals, default=0) / max(sum(totals), 1)

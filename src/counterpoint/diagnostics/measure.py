@@ -45,7 +45,7 @@ class MeasuredFeatures:
 
     Attributes:
         z_ND: features of all samples but outliers.
-        views: features of two views of some samples; None where there are none.
+        views: features of two views of some samples; None if there are none.
         labels_N: class numbers, -1 for a sample without a label; None for data without labels.
         threshold: above which a feature of a unit-length vector is active.
         outliers: samples far from all others, which are in no other figure.

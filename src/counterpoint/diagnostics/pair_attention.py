@@ -154,7 +154,7 @@ def near_samples(
         z0_ND: embeddings of the first view, N <= ``MOST_COMPARED``.
         z1_ND: of the second view.
         plain_ND: of the samples themselves, without augmentation.
-        raw_NF: the samples, as numbers that can be compared (small pictures); None where they are not at hand.
+        raw_NF: the samples, as numbers that can be compared (small pictures); None if they are not at hand.
         num_pairs: largest number of closest pairs that are kept.
 
     Raises:

@@ -38,7 +38,7 @@ TRIED: Mapping[str, tuple[int, int, float]] = {
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to try.
+    """One step to try against a fault.
 
     Attributes:
         lever: what a run must have for it.

@@ -39,7 +39,7 @@ def build_loggers(settings: EngineSettings, folder: RunFolder) -> tuple[Logger, 
 
 
 class TensorBoardLogger:
-    """Each figure of an epoch as a curve over updates, in ``RUN/tensorboard``.
+    """Writes each figure of an epoch as a curve over updates, in ``RUN/tensorboard``.
 
     TensorBoard is told to forget what earlier processes logged from the first record's update on: a run that was
     killed after its last checkpoint shows no epoch twice.
@@ -74,7 +74,7 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """Each record to Weights & Biases, without an account: offline, unless ``WANDB_MODE`` says otherwise.
+    """Sends each record to Weights & Biases, without an account: offline, unless ``WANDB_MODE`` says otherwise.
 
     A resumed run continues under the id of the run. Runs that were offline are sent by ``wandb sync --append``.
 

@@ -202,7 +202,7 @@ class LARS(Optimizer):
         return loss
 
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """One step of one group: v = m v + r g + r beta w, then w = w - lr v."""
+        """Take one step of one group: v = m v + r g + r beta w, then w = w - lr v."""
         grads = [p.grad for p in params if p.grad is not None]
         # Ratios are scalar tensors on the device, so that no step waits for a number.
         ratios = [p.new_ones(()) for p in params]

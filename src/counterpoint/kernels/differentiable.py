@@ -126,7 +126,7 @@ def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 class _Statistic(PerSlice):
-    """r(x)."""
+    """The statistic r(x)."""
 
     @staticmethod
     def forward(problem: PairProblem, *flat: Tensor | None) -> Any:

@@ -57,7 +57,7 @@ class AlphaRule(Protocol):
 
     @property
     def can_stream(self) -> bool:
-        """Each row is decided independently."""
+        """Tell whether each row is decided independently."""
         ...
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ class LogOfSum:
         margin: m.
         is_mean: over the negatives; else their sum.
         hardness: beta >= 0.
-        num_negatives: the loss's own k; None where it is that of the batch.
+        num_negatives: the loss's own k; None if it is that of the batch.
         supervised: negatives are of other classes only.
     """
 

@@ -76,9 +76,9 @@ class OneEncoder(EmbeddingMethod):
     @final
     def embed_views(self, view0: Tensor, view1: Tensor, *local: Tensor) -> tuple[Tensor, ...]:
         """Return what the loss compares: the embeddings of both views, then those of local ones."""
-        return (*self._of_one_size((view0, view1)), *(self._of_one_size(local) if local else ()))
+        return (*self._embed_same_size((view0, view1)), *(self._embed_same_size(local) if local else ()))
 
-    def _of_one_size(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _embed_same_size(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
         passes = views if self.is_apart else (torch.cat([*views]),)
         projected = torch.cat([encode(self.backbone, self.projector, samples, self.chunks) for samples in passes])
         return to_embedding(self.output_map, projected).chunk(len(views))

@@ -33,7 +33,7 @@ class Habit:
     """The input that a model was made for.
 
     Attributes:
-        mean: that its library subtracts, per channel of values in [0, 1]; None where nothing is known.
+        mean: that its library subtracts, per channel of values in [0, 1]; None if nothing is known.
         std: by which it then divides.
         side: of the images in pixels; None for any.
     """
@@ -122,9 +122,9 @@ class ForeignEncoder:
         name: as asked for; the class of a module that the caller passed.
         backbone: maps images (n, c, h, w) or vectors (n, d) to (n, width); in evaluation mode, a copy where it was the
             caller's.
-        mean: that its input was made with, per channel of values in [0, 1]; None where nothing is known.
+        mean: that its input was made with, per channel of values in [0, 1]; None if nothing is known.
         std: the deviation, likewise.
-        weights_sha256: of the file of weights; None where there was none.
+        weights_sha256: of the file of weights; None if there was none.
         remarks: one line each, such as the prefix that was taken and what was left aside.
     """
 

@@ -253,7 +253,7 @@ class SparseCode(nn.Module):
         return z_NH @ self.decoder_HD + self.centre_D
 
     def decode_entries(self, values_NK: Tensor, units_NK: Tensor) -> Tensor:
-        """The same from the entries of codes that may be above 0, without the zeros between them."""
+        """Features (n, D) from the entries of codes that may be above 0, without the zeros between them."""
         rebuilt_ND = F.embedding_bag(units_NK, self.decoder_HD, per_sample_weights=values_NK, mode="sum")
         return rebuilt_ND + self.centre_D
 

@@ -57,12 +57,12 @@ class LayerReader:
 
     def __init__(self, encoder: Encoder, names: Sequence[str]) -> None:
         self._encoder, self._names = encoder, tuple(names)
-        self._seen = threading.local()  # several threads may pass samples at a time
+        self._per_thread = threading.local()  # several threads may pass samples at a time
         check_layers(encoder, names)
         modules = inner_modules(encoder)
         inner = [name for name in names if name not in OUTPUTS]
         self._needs_projector = not set(names) <= {REPRESENTATION, *dict(encoder.backbone.named_modules())}
-        self._handles = [modules[name].register_forward_hook(self._keep(name)) for name in inner]
+        self._handles = [modules[name].register_forward_hook(self._keeping_hook(name)) for name in inner]
 
     def __enter__(self) -> "LayerReader":
         return self
@@ -84,27 +84,27 @@ class LayerReader:
     def of_views(self, views: Tensor) -> dict[str, Tensor]:
         """Layers by name, as ``__call__`` returns them, of input that is prepared already."""
         encoder = self._encoder
-        self._seen.outputs = {}
+        self._per_thread.outputs = {}
         r = encoder.backbone(views.to(encoder.device))
         layers = {REPRESENTATION: r}
         if self._needs_projector:
             layers[PROJECTED] = encoder.projector(r)
             layers[SUBVECTOR] = layers[PROJECTED][:, : encoder.card.d0]
             layers[EMBEDDING] = encoder.output_map(layers[PROJECTED])
-        layers |= self._seen.outputs
+        layers |= self._per_thread.outputs
         if unused := [name for name in self._names if name not in layers]:
             raise UsageError(f"layer {unused[0]} is not used when samples pass the encoder; choose another one")
         return {
             name: layers[name].to(torch.promote_types(layers[name].dtype, torch.float32)).cpu() for name in self._names
         }
 
-    def _keep(self, name: str) -> Any:
+    def _keeping_hook(self, name: str) -> Any:
 
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             if not isinstance(output, Tensor) or output.ndim not in POOLED_AXES:
                 raise UsageError(f"layer {name} gives no vectors, tokens or maps; choose another one")
             axes = POOLED_AXES[output.ndim]
             # A copy: the next layer may work in place.
-            self._seen.outputs[name] = output.mean(dim=axes) if axes else output.clone()
+            self._per_thread.outputs[name] = output.mean(dim=axes) if axes else output.clone()
 
         return hook

@@ -134,7 +134,7 @@ class Encoder(nn.Module):
             return self.represent(samples)
         prepared = self.prepare(samples)
         if is_readable(samples):
-            # What is too large for float32 is infinite there.
+            # Values that are too large for float32 are infinite there.
             check_finite(samples.float() if samples.dtype == torch.float64 else samples, "samples")
             representations = self.backbone(prepared)
             check_finite(representations, "representations", TOO_LARGE)
@@ -152,11 +152,11 @@ class Encoder(nn.Module):
         Raises:
             DataError: wrong kind, channels or range, an ambiguous shape, or numbers too large for the encoder.
         """
-        return _like(self.both(samples)[0], samples)
+        return _in_kind_of(self.both(samples)[0], samples)
 
     def embed(self, samples: Any) -> Any:
         """Embeddings (n, embedding_dims): projector and output map applied, unit length; see ``represent``."""
-        return _like(self.both(samples)[1], samples)
+        return _in_kind_of(self.both(samples)[1], samples)
 
     def logits(self, samples: Any) -> Any:
         """Logits (n, classes) of the classifier that was trained with the encoder; see ``represent``.
@@ -164,7 +164,7 @@ class Encoder(nn.Module):
         Raises:
             UsageError: there is none.
         """
-        return _like(self.class_logits(self.both(samples)[0]), samples)
+        return _in_kind_of(self.class_logits(self.both(samples)[0]), samples)
 
     def classify(self, samples: Any) -> tuple[str, ...]:
         """Name of the class of each sample, by the classifier that was trained with the encoder; see ``logits``."""
@@ -228,7 +228,7 @@ class Encoder(nn.Module):
         return fit_images(images_NCHW, self.card.in_shape, self.card.resizing)
 
 
-def _like(output: Tensor, samples: Any) -> Any:
+def _in_kind_of(output: Tensor, samples: Any) -> Any:
     """Answer tensors with a tensor and anything else with a NumPy array."""
     return output if isinstance(samples, Tensor) else output.numpy()
 

@@ -29,12 +29,12 @@ class Found(NamedTuple):
     """Result of a route."""
 
     value: Tensor
-    gradients: Sequence[Tensor] = ()  # one for each input; none where none was asked for
+    gradients: Sequence[Tensor] = ()  # one for each input; empty if none was asked for
     hessian: Callable[[], Product] | None = None  # makes what all products share; None: by the general route
 
 
 class Route(Protocol):
-    """A loss, as ``one_operation`` wants it."""
+    """A loss in the form that ``one_operation`` takes."""
 
     @property
     def general(self) -> Callable[..., Tensor]:

@@ -40,7 +40,7 @@ class Tile:
         columns: which keys.
         product_HW: s <a_i, k_j>, in a buffer that the thread's next tile overwrites.
         is_on_diagonal: anchors are keys, and these rows are these columns.
-        excluded: places of pairs that do not count; None where there are none.
+        excluded: places of pairs that do not count; None if there are none.
         is_out_HW: further pairs that do not count.
         buffers: of one thread, each as large as the largest tile.
     """
@@ -184,7 +184,7 @@ def is_exact(log_sum_N: Tensor, num_keys: int) -> bool:
 
 @dataclass(frozen=True)
 class Reading:
-    """One direction.
+    """One direction in which a tile is read.
 
     Attributes:
         is_column: the anchors are the columns of the tile.

@@ -44,7 +44,7 @@ class Pairs(NamedTuple):
     excluded_CE: Tensor | None  # int32; one row per owner or per other, see ``Tiling``
     first: Direction
     second: Direction | None
-    bound: Tensor | None = None  # shape (): of all scores, in units of ln 2; None where it is not known
+    bound: Tensor | None = None  # shape (): of all scores, in units of ln 2; None if it is not known
 
 
 class StatisticOut(NamedTuple):

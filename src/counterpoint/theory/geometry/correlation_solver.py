@@ -336,7 +336,7 @@ class _Best:
     def offer(self, descent: Descent) -> bool:
         """Take a descent's end, and its bound; tell whether that certifies."""
         self.iterations += descent.iterations
-        self._take(descent.point)
+        self._keep_better(descent.point)
         return self.is_certified
 
     def offer_finish(self, gram_CC: Tensor) -> bool:
@@ -350,7 +350,7 @@ class _Best:
         if float(values_C[0]) >= -1e-6 * float(values_C[-1]):
             is_kept_C = values_C > 1e-13 * values_C[-1]
             factor_CR = vectors_CC[:, is_kept_C] * values_C[is_kept_C].sqrt()
-            self._take(point_at(self.risk, factor_CR / factor_CR.norm(dim=1, keepdim=True)))
+            self._keep_better(point_at(self.risk, factor_CR / factor_CR.norm(dim=1, keepdim=True)))
         return self.is_certified
 
     def wider_factor(self, most_columns: int) -> Tensor | None:
@@ -385,7 +385,7 @@ class _Best:
             self.is_certified,
         )
 
-    def _take(self, point: Point) -> None:
+    def _keep_better(self, point: Point) -> None:
         """Keep the point if it is better, and the bound if it is."""
         certificate = certify(point.at, point.gram_CC)
         # a bound holds whichever point it came from

@@ -38,7 +38,7 @@ def solve_convex(risk: ClassRisk, tolerance: float) -> Solution:
         return _solve_with_corner(risk, tolerance)
     solution = minimise_over_correlations(risk, tolerance=tolerance)
     solution = merge_what_coincides(risk, solution, tolerance)
-    status = _short_of(tolerance, solution.relative_gap)
+    status = _gap_words(tolerance, solution.relative_gap)
     if solution.is_certified:
         status = CERTIFIED if risk.is_strictly_convex else CERTIFIED + NOT_UNIQUE
     return replace(solution, status=status, is_global=True)
@@ -195,12 +195,12 @@ def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Solution:
         is_certified = value - bound <= tolerance * scale
         if is_certified:
             break
-    status = CERTIFIED + NOT_UNIQUE if is_certified else _short_of(tolerance, (value - bound) / scale)
+    status = CERTIFIED + NOT_UNIQUE if is_certified else _gap_words(tolerance, (value - bound) / scale)
     gram_CC = best_CR @ best_CR.T
     return Solution(gram_CC, best_CR, value, bound, scale, iterations, is_certified, status, is_global=True)
 
 
-def _short_of(tolerance: float, gap: float) -> str:
+def _gap_words(tolerance: float, gap: float) -> str:
     return f"the certified relative gap is {gap:.1e}, not the requested {tolerance:.0e}"
 
 

@@ -51,7 +51,7 @@ class Geometry:
         is_certified: the gap is within the tolerance asked for.
         is_collapse_optimal: collapsing each class to its mean is best among all encoders whose positives are drawn
             independently from the anchor's class. False, possible for a loss that is not a function of gaps (MIO,
-            sigmoid), says that classes of unit means are not the whole story: spread out they do better. None where it
+            sigmoid), says that classes of unit means are not the whole story: spread out they do better. None if it
             is not known: for local optima.
         scale: what the tolerance is a share of, the size of the risk or of its first-order change, whichever is larger;
             for a triplet loss, of a unit of its hinge.

@@ -49,7 +49,7 @@ class RowsAt:
         slope_CC: derivative of F_i for a_ij.
         diagonal_CC: second derivative of F_i for a_ij.
         hessian: all second derivatives: of each row, times that row of a direction (C, C).
-        length_slope_C: derivative of F_i for |mu_i|^2, positives being independent given their class; None where all
+        length_slope_C: derivative of F_i for |mu_i|^2, positives being independent given their class; None if all
             terms are gaps a_ij - |mu_i|^2.
     """
 
