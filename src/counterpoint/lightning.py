@@ -98,7 +98,7 @@ class ContrastiveModule(pl.LightningModule):
         return self.method.backbone(samples)
 
     def embed(self, samples: Tensor) -> Tensor:
-        """What the loss compares, (n, d)."""
+        """Return what the loss compares, (n, d)."""
         return self.method.output_map(self.method.projector(self.method.backbone(samples)))
 
     def setup(self, stage: str) -> None:
@@ -209,7 +209,7 @@ class HealthFindings(pl.Callback):
         self._every, self._represent = _positive(every, "every"), represent or pl.LightningModule.__call__
         self._stop_after = None if stop_after is None else _positive(stop_after, "stop_after")
         self._data = _read(data, "data")
-        self._num_severe, self._said = 0, ""
+        self._num_severe, self._last_title = 0, ""
         self.findings: dict[int, Findings] = {}
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -219,16 +219,16 @@ class HealthFindings(pl.Callback):
         with unchanged(pl_module):
             pl_module.eval()
             features = _features(pl_module, self._data.samples, self._represent)
-            found = diagnose(features, labels=self._data.labels, quiet=True)
+            diagnosis = diagnose(features, labels=self._data.labels, quiet=True)
         epoch = trainer.current_epoch + 1
-        self.findings[epoch] = found
-        figures = next(iter(found.places.values())).figures if found.places else {}
-        known = {f"health/{name}": float(figures[name]) for name in MEASURED if figures.get(name) is not None}  # pyright: ignore[reportArgumentType]
-        pl_module.log_dict({"health/level": float(LEVELS.index(found.level)), **known})
-        if found.level in ("warning", "severe") and found.findings[0].title != self._said:
-            self._said = found.findings[0].title
-            say(f"epoch {epoch}: {found.level}: {self._said}; try: {found.findings[0].remedy}")
-        self._num_severe = self._num_severe + 1 if found.level == "severe" else 0
+        self.findings[epoch] = diagnosis
+        figures = next(iter(diagnosis.places.values())).figures if diagnosis.places else {}
+        metrics = {f"health/{name}": float(figures[name]) for name in MEASURED if figures.get(name) is not None}  # pyright: ignore[reportArgumentType]
+        pl_module.log_dict({"health/level": float(LEVELS.index(diagnosis.level)), **metrics})
+        if diagnosis.level in ("warning", "severe") and diagnosis.findings[0].title != self._last_title:
+            self._last_title = diagnosis.findings[0].title
+            say(f"epoch {epoch}: {diagnosis.level}: {self._last_title}; try: {diagnosis.findings[0].remedy}")
+        self._num_severe = self._num_severe + 1 if diagnosis.level == "severe" else 0
         wants_stop = self._stop_after is not None and self._num_severe >= self._stop_after
         # All ranks stop together, or one would wait for the others for ever.
         if trainer.strategy.reduce_boolean_decision(wants_stop, all=False):
@@ -236,9 +236,9 @@ class HealthFindings(pl.Callback):
             say(f"epoch {epoch}: stopped, {self._num_severe} severe diagnoses in a row")
 
 
-def _optim_settings(asked: Mapping[str, Any]) -> OptimSettings:
-    """Settings with every ``auto`` filled in."""
-    settings = build(OptimSettings, dict(asked), "optim")
+def _optim_settings(values: Mapping[str, Any]) -> OptimSettings:
+    """Build settings with every ``auto`` filled in."""
+    settings = build(OptimSettings, dict(values), "optim")
     if settings.clip != "none":
         raise UsageError("optim.clip is Lightning's own here: Trainer(gradient_clip_val=...)")
     filled: dict[str, Any] = {}
@@ -299,7 +299,7 @@ def _read(data: Any, name: str) -> _Labelled:
 @torch.no_grad()
 def _features(module: pl.LightningModule, samples: Tensor, represent: Represent) -> Tensor:
     chunks = (represent(module, part.to(module.device)) for part in samples.split(CHUNK))
-    return torch.cat([found.flatten(1).float().cpu() for found in chunks])
+    return torch.cat([chunk.flatten(1).float().cpu() for chunk in chunks])
 
 
 def _is_due(trainer: pl.Trainer, every: int) -> bool:

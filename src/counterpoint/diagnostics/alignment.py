@@ -1,4 +1,4 @@
-"""Whether views of one sample lie together and samples apart, and whether colours alone would show that."""
+"""Measures of views that lie together and samples that lie apart, and of colours that alone would show that."""
 
 # N samples or pictures, C channels, H, W pixels, D features, K = 2 C statistics
 
@@ -51,7 +51,7 @@ def uniformity(z_ND: Tensor) -> float:
     -8.0
     """
     check_features(z_ND, "z")
-    squared_distances = torch.pdist(_compared(z_ND)).square()  # right for silent samples too, which have no cosine
+    squared_distances = torch.pdist(_unit_subset(z_ND)).square()  # right for silent samples too, which have no cosine
     return float(torch.logsumexp(-2.0 * squared_distances, dim=0)) - math.log(len(squared_distances))
 
 
@@ -114,7 +114,7 @@ def overlap(z0_ND: Tensor, z1_ND: Tensor) -> float:
     _check_views(z0_ND, z1_ND)
     positive = view_cosines(z0_ND, z1_ND)
     negative = _pair_cosines(z0_ND).sort().values
-    # Of equal cosines one half.
+    # Equal cosines count one half.
     below = torch.searchsorted(negative, positive, right=False) + torch.searchsorted(negative, positive, right=True)
     return float(below.double().mean()) / (2 * len(negative))
 
@@ -144,8 +144,8 @@ def identified(z_ND: Tensor, z0_ND: Tensor, z1_ND: Tensor) -> float:
     penalty_DD = IDENTITY_RIDGE * power * torch.eye(width, dtype=torch.float64, device=own_ND.device)
     weight_DN = torch.linalg.solve(own_ND.T @ own_ND / width + penalty_DD, own_ND.T)
     places_N = torch.arange(len(z_ND), device=own_ND.device)
-    found = [((view_ND.double() - mean_D) @ weight_DN).argmax(dim=1) == places_N for view_ND in (z0_ND, z1_ND)]
-    return float(torch.stack(found).double().mean())
+    hits = [((view_ND.double() - mean_D) @ weight_DN).argmax(dim=1) == places_N for view_ND in (z0_ND, z1_ND)]
+    return float(torch.stack(hits).double().mean())
 
 
 def moved_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
@@ -158,7 +158,7 @@ def moved_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
     1.0
     """
     _check_views(z0_ND, z1_ND)
-    first_ND, second_ND = _compared(z0_ND), _compared(z1_ND)
+    first_ND, second_ND = _unit_subset(z0_ND), _unit_subset(z1_ND)
     across_NN, within_NN = first_ND @ second_ND.T, (first_ND @ first_ND.T).fill_diagonal_(-math.inf)
     closest_N, place_N = across_NN.max(dim=1)
     is_elsewhere_N = place_N != torch.arange(len(place_N))
@@ -187,7 +187,7 @@ def stray_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
     (True, 0.0)
     """
     _check_views(z0_ND, z1_ND)
-    across_NN = _compared(z0_ND) @ _compared(z1_ND).T
+    across_NN = _unit_subset(z0_ND) @ _unit_subset(z1_ND).T
     rank_N = (across_NN > across_NN.diagonal()[:, None]).double().mean(dim=1)
     stray = 2 * float((rank_N > 0.5).double().mean())
     between = float(((rank_N > 0.1) & (rank_N <= 0.5)).double().mean())
@@ -200,14 +200,14 @@ def view_cosines(z0_ND: Tensor, z1_ND: Tensor) -> Tensor:
 
 
 def _pair_cosines(z_ND: Tensor) -> Tensor:
-    unit = _compared(z_ND)
+    unit = _unit_subset(z_ND)
     # Each pair once, none with itself.
     first, second = torch.triu_indices(len(unit), len(unit), offset=1)
     return (unit @ unit.T)[first, second]
 
 
-def _compared(z_ND: Tensor) -> Tensor:
-    """Unit-length features of the samples whose pairs are counted."""
+def _unit_subset(z_ND: Tensor) -> Tensor:
+    """Return unit-length features of the samples whose pairs are counted."""
     # Evenly spaced: the first ones of a folder are often all of one class.
     chosen = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MAX_PAIR_SAMPLES)).long()
     return unit_rows(z_ND[chosen].double())
@@ -240,13 +240,13 @@ def shortcut(statistics: tuple[Tensor, Tensor], z_ND: Tensor) -> ColourShortcut:
         z_ND: embeddings of the first view.
 
     >>> k = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
-    >>> found = shortcut((k, k), k)
-    >>> found.overlap, found.followed > 0.5
+    >>> result = shortcut((k, k), k)
+    >>> result.overlap, result.followed > 0.5
     (1.0, True)
     """
     check_features(z_ND, "z")
-    both = torch.cat(statistics).double()
-    scaled = (both - both.mean(dim=0)) / both.std(dim=0).clamp(min=1e-12)
+    stacked = torch.cat(statistics).double()
+    scaled = (stacked - stacked.mean(dim=0)) / stacked.std(dim=0).clamp(min=1e-12)
     first_NK, second_NK = scaled.chunk(2)
     return ColourShortcut(
         overlap=overlap(first_NK, second_NK), followed=followed(first_NK, z_ND), num_samples=len(z_ND)

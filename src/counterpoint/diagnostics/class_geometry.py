@@ -1,4 +1,4 @@
-"""Where classes lie: their means and scatter, how far cosines are from an optimum, and whether rare classes coincide.
+"""Geometry of classes: their means and scatter, the distance of cosines from an optimum, rare classes that coincide.
 
 All of it is about means of classes of unit-length features, and each class counts alike, however many samples it has.
 Theory states an optimum as cosines of class means of unit length. Here are the same cosines of features, the distance
@@ -123,10 +123,10 @@ def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> Interval:
     def typical(means_CD: Tensor) -> Tensor:
         return (_cosines(means_CD) - optimum_CC)[is_pair_CC].square().mean().sqrt()
 
-    found = mean_interval(classes, typical)
-    if found.low is None or found.high is None:
-        return found
-    return Interval(found.value, max(found.low, 0.0), min(found.high, 2.0))
+    interval = mean_interval(classes, typical)
+    if interval.low is None or interval.high is None:
+        return interval
+    return Interval(interval.value, max(interval.low, 0.0), min(interval.high, 2.0))
 
 
 def mean_interval(classes: ClassGeometry, statistic: Callable[[Tensor], Tensor]) -> Interval:
@@ -143,15 +143,15 @@ def mean_interval(classes: ClassGeometry, statistic: Callable[[Tensor], Tensor])
         statistic: f, from class means (C, D), not centred, to one number; differentiable.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
-    >>> found = mean_interval(class_geometry(z, torch.tensor([0, 0, 1])), lambda means_CD: means_CD[0, 0])
-    >>> found.value, round(found.high - found.value, 4)  # the standard error of a mean of 1 and 0 is 1/2
+    >>> figure = mean_interval(class_geometry(z, torch.tensor([0, 0, 1])), lambda means_CD: means_CD[0, 0])
+    >>> figure.value, round(figure.high - figure.value, 4)  # the standard error of a mean of 1 and 0 is 1/2
     (0.5, 0.98)
     """
     with torch.inference_mode(mode=False), torch.enable_grad():
         means_CD = _means(classes).requires_grad_()
-        found = statistic(means_CD)
-        (slope_CD,) = torch.autograd.grad(found, means_CD)
-    value = float(found.detach())
+        figure = statistic(means_CD)
+        (slope_CD,) = torch.autograd.grad(figure, means_CD)
+    value = float(figure.detach())
     if not bool((classes.counts_C > 1).any()) or not bool(torch.isfinite(slope_CD).all()):
         return Interval(value, None, None)
     moves_N = rowwise(
@@ -206,7 +206,7 @@ def class_spreads(classes: ClassGeometry) -> Tensor:
 
 
 def _squared_distances(classes: ClassGeometry) -> Tensor:
-    """Of each sample from the mean of its class, a few rows at a time: no copy of all rows."""
+    """Squared distance of each sample from the mean of its class, a few rows at a time: no copy of all rows."""
     return rowwise(
         lambda rows_ND, place_N: (rows_ND - classes.means_CD[place_N]).square().sum(dim=1),
         classes.rows_ND,
@@ -215,7 +215,7 @@ def _squared_distances(classes: ClassGeometry) -> Tensor:
 
 
 def rare_classes(counts_C: Tensor) -> Tensor | None:
-    """Which classes are rare, bool (C,); None of balanced classes, and of fewer than three.
+    """Mark the rare classes, bool (C,); None for balanced classes, and for fewer than three.
 
     Classes are parted where their counts differ, as near to the middle as can be, with at least two rare ones and one
     frequent one; of two cuts that are equally near, the one with fewer rare classes.

@@ -1,4 +1,4 @@
-"""What single dimensions mean: sparsity, class consistency, correlation, expected activation, top samples."""
+"""Measures of single dimensions: sparsity, class consistency, correlation, expected activation, top samples."""
 
 # N samples, D features, L live dimensions, C classes
 
@@ -54,7 +54,7 @@ def check_threshold(threshold: float) -> None:
 
 
 def is_active(z_ND: Tensor, threshold: float = SPARSITY_THRESHOLD) -> Tensor:
-    """Which entries of the unit-length features exceed ``threshold`` in absolute value; bool (n, d)."""
+    """Mark the entries of the unit-length features that exceed ``threshold`` in absolute value; bool (n, d)."""
     check_features(z_ND, "z", min_rows=1)
     check_threshold(threshold)
     return rowwise(lambda rows_ND: unit_rows(rows_ND).abs() > threshold, z_ND)
@@ -62,7 +62,7 @@ def is_active(z_ND: Tensor, threshold: float = SPARSITY_THRESHOLD) -> Tensor:
 
 @dataclass(frozen=True)
 class Purity:
-    """Per dimension, the commonest class among the samples that activate it.
+    """The commonest class among the samples that activate each dimension.
 
     Attributes:
         share_D: its share, NaN where nothing activates the dimension.
@@ -83,7 +83,7 @@ class Purity:
 
 
 def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> Purity:
-    r"""For each dimension, the share of the commonest class among active samples.
+    r"""Share of the commonest class among active samples, for each dimension.
 
     .. math:: \max_c \frac{|\{i : |\hat z_{id}| > t,\, y_i = c\}|}{|\{i : |\hat z_{id}| > t\}|}
 
@@ -101,8 +101,8 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     0.75
     """
     check_labels(labels_N, len(z_ND))
-    known = labels_N >= 0
-    active_ND, labels_N = is_active(z_ND, threshold)[known], labels_N[known].long()
+    is_labelled_N = labels_N >= 0
+    active_ND, labels_N = is_active(z_ND, threshold)[is_labelled_N], labels_N[is_labelled_N].long()
     num_classes = int(labels_N.max()) + 1 if len(labels_N) else 1  # without labels, one empty class
     one_hot_NC = torch.nn.functional.one_hot(labels_N, num_classes).double()
     # Counts as a product; whole numbers are exact in float64.
@@ -128,7 +128,7 @@ def consistency_interval(z_ND: Tensor, labels_N: Tensor, *, threshold: float = S
     """Class consistency with its 95 % interval, by leaving out each of ten interleaved groups of samples.
 
     A unit that few samples activate is of one class by chance, too, and more samples make it less pure: the interval is
-    that of other samples of this number. None where labelled samples activate none.
+    that of other samples of this number. None if labelled samples activate none.
 
     Args:
         z_ND: features.
@@ -147,7 +147,7 @@ def consistency_interval(z_ND: Tensor, labels_N: Tensor, *, threshold: float = S
         class_purity(z_ND[group_N != group], labels_N[group_N != group], threshold=threshold).consistency
         for group in range(PARTS)
     ]
-    half = jackknife_half_width([each for each in left_out if not math.isnan(each)])
+    half = jackknife_half_width([consistency for consistency in left_out if not math.isnan(consistency)])
     return Interval(value, max(value - half, 0.0), min(value + half, 1.0))
 
 
@@ -243,12 +243,12 @@ def duplicate_dims(z_ND: Tensor) -> int:
     """
     check_features(z_ND, "z")
     chosen_N = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MOST_SAMPLES), dtype=torch.float64).long()
-    some_ND = z_ND[chosen_N]
-    uncommon_D = num_uncommon(ordered_DN := ordered_values(some_ND, len(some_ND)))
-    is_varied_D = uncommon_D >= min(FEWEST_ACTIVE, max(len(some_ND) - 1, 1))
+    chosen_ND = z_ND[chosen_N]
+    uncommon_D = num_uncommon(ordered_DN := ordered_values(chosen_ND, len(chosen_ND)))
+    is_varied_D = uncommon_D >= min(FEWEST_ACTIVE, max(len(chosen_ND) - 1, 1))
     columns_DN, clipped_DN = (
         unit_rows((part_ND - part_ND.mean(dim=0)).T.contiguous()) * is_varied_D[:, None]
-        for part_ND in (some_ND, _without_extremes(some_ND, ordered_DN, uncommon_D))
+        for part_ND in (chosen_ND, _without_extremes(chosen_ND, ordered_DN, uncommon_D))
     )
     place_D = torch.arange(len(columns_DN))
     count = 0

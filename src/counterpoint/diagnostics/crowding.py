@@ -1,4 +1,4 @@
-"""Whether samples coincide (all, in a few places, as exact or near copies), and whether a few are near to very many."""
+"""Measures of samples that coincide (all, in a few places, as exact or near copies), and of a few near to very many."""
 
 # N samples, D features, B rows of a block, Q samples that are asked about, K neighbours
 
@@ -25,7 +25,7 @@ NUM_NEIGHBOURS = 10
 HUB = 0.1  # of the samples, of which a sample is a neighbour
 ROWS = 256  # of a block, which a thread takes whole
 TIED = 1e-9  # cosines that differ by less are equal
-# Of near-copies:
+# Limits of near-copies:
 MOST_ASKED, MOST_BANK = 512, 16384
 NUM_NEAREST = 16
 LARGEST_GROUP = 10  # neighbours that are near-copies: larger groups are clumps
@@ -103,7 +103,7 @@ def clump_share(z_ND: Tensor) -> float:
 
 
 def neighbour_counts(z_ND: Tensor, k: int = NUM_NEIGHBOURS) -> Tensor:
-    r"""How often each sample is among the k nearest of another, by cosine.
+    r"""Number of times that each sample is among the k nearest of another, by cosine.
 
     .. math:: N_k(j) = \sum_{i \ne j} \big[ j \in \mathrm{kNN}(i) \big]
 
@@ -133,8 +133,8 @@ def neighbour_counts(z_ND: Tensor, k: int = NUM_NEIGHBOURS) -> Tensor:
         cosine_BN[torch.arange(len(rows)), rows] = -torch.inf
         least_B1 = cosine_BN.topk(k, dim=1).values[:, -1:]
         is_nearer_BN, is_tied_BN = cosine_BN > least_B1 + TIED, (cosine_BN - least_B1).abs() <= TIED
-        left_B1 = k - is_nearer_BN.sum(1, keepdim=True)
-        shared_BN = is_tied_BN * (left_B1 / is_tied_BN.sum(1, keepdim=True).double())
+        free_places_B1 = k - is_nearer_BN.sum(1, keepdim=True)
+        shared_BN = is_tied_BN * (free_places_B1 / is_tied_BN.sum(1, keepdim=True).double())
         return (is_nearer_BN + shared_BN).sum(0)
 
     return torch.stack(side_by_side(counted, torch.arange(len(unit_ND)).split(ROWS))).sum(0)
@@ -157,7 +157,7 @@ def hub_rows(z_ND: Tensor, count_N: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class NearCopies:
-    """How many samples have near-copies.
+    """Samples that have near-copies: their shares and positions.
 
     Attributes:
         share: share of the distinct samples that are ten times as near to a few others as to the next one; 0 where that
@@ -211,16 +211,16 @@ def near_copies(z_ND: Tensor, first_N: Tensor | None = None) -> NearCopies:
     bank_N = first_N[torch.linspace(0, len(first_N) - 1, min(len(first_N), MOST_BANK), dtype=torch.float64).long()]
     centred_ND = z_ND[bank_N].double()
     centred_ND = centred_ND - centred_ND.mean(dim=0)
-    asked_Q = torch.linspace(0, len(bank_N) - 1, min(len(bank_N), MOST_ASKED), dtype=torch.float64).long()
-    near_QK, distance_QK = _nearest(centred_ND, asked_Q)
+    query_Q = torch.linspace(0, len(bank_N) - 1, min(len(bank_N), MOST_ASKED), dtype=torch.float64).long()
+    near_QK, distance_QK = _nearest_others(centred_ND, query_Q)
     count_N = torch.bincount(near_QK[:, :NUM_NEIGHBOURS].flatten(), minlength=len(bank_N))
-    hub, hub_row = float(count_N.max()) / len(asked_Q), int(bank_N[count_N.argmax()])
+    hub, hub_row = float(count_N.max()) / len(query_Q), int(bank_N[count_N.argmax()])
     log_QK = distance_QK.clamp(min=1e-300).log()  # squares of distinct rows may vanish
     groups = max(min(len(bank_N) // 20, LARGEST_GROUP), 1)
     is_gap_QJ = log_QK[:, :groups] < log_QK[:, 1 : groups + 1] + math.log(GAP)
     group_Q = 1 + (is_gap_QJ * torch.arange(1, groups + 1)).amax(dim=1)
     share = float((group_Q > 1).double().mean())
-    # Of a smooth manifold, whose distance to the 2a-th neighbour over that to the a-th is 2^(1/m) in the median; groups
+    # On a smooth manifold the distance to the 2a-th neighbour over that to the a-th is 2^(1/m) in the median; groups
     # end before one.
     growths = [float((log_QK[:, 2 * a - 1] - log_QK[:, a - 1]).median()) for a in (4, 8)]
     rare = GAP ** (math.log(2) / max(min(growths), 1e-6))
@@ -228,11 +228,11 @@ def near_copies(z_ND: Tensor, first_N: Tensor | None = None) -> NearCopies:
         return NearCopies(0.0, 1.0, first_N[:0], hub, hub_row)
     near_Q = (group_Q > 1).nonzero()[:, 0]
     order = distance_QK[near_Q, 0].argsort(stable=True)
-    return NearCopies(share, float((1 / group_Q).mean()), bank_N[asked_Q[near_Q[order]]], hub, hub_row)
+    return NearCopies(share, float((1 / group_Q).mean()), bank_N[query_Q[near_Q[order]]], hub, hub_row)
 
 
-def _nearest(z_ND: Tensor, asked_Q: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest others (Q, K) and their distances, ascending: found in float32, measured in float64."""
+def _nearest_others(z_ND: Tensor, query_Q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return positions (Q, K) and distances of the nearest others, ascending: found in float32, measured in float64."""
     rough_ND = z_ND.float()
     square_N = rough_ND.square().sum(dim=1)
 
@@ -243,7 +243,7 @@ def _nearest(z_ND: Tensor, asked_Q: Tensor) -> tuple[Tensor, Tensor]:
         distance_BK, order_BK = torch.linalg.vector_norm(z_ND[near_BK] - z_ND[rows][:, None], dim=2).sort(dim=1)
         return near_BK.gather(1, order_BK), distance_BK
 
-    near, distances = zip(*side_by_side(measured, asked_Q.split(ROWS_ASKED)), strict=True)
+    near, distances = zip(*side_by_side(measured, query_Q.split(ROWS_ASKED)), strict=True)
     return torch.cat(near), torch.cat(distances)
 
 

@@ -1,4 +1,4 @@
-"""What findings and reports are drawn from: plain records that load without torch, so that a report can judge again."""
+"""Records that findings and reports are drawn from; they load without torch, so that a report can judge again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from counterpoint.core.errors import nearest
 from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.pair_record import PairRecord
 
-# What a remedy may advise to change. Each names a setting or a step that only some runs have.
+# Things that a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
     "learning rate", "temperature", "views", "colour", "kept colour", "preview", "epochs", "batch", "representation",
     "projector", "narrow", "features", "loss options", "relu-gelu", "directclr", "sampling", "no views",
@@ -56,7 +56,7 @@ class Measurements(Record):
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        """By metric."""
+        """Figures by the names of their metrics."""
         return self.model_extra or {}
 
     def __getattr__(self, name: str) -> Any:
@@ -84,7 +84,7 @@ class Concept(Record):
         expected_activation: mean absolute value over all samples.
         values: the largest values, descending.
         purity: share of the commonest class among the samples that activate it.
-        top_class: that class; None where it is no more common there than chance allows.
+        top_class: that class; None if it is no more common there than chance allows.
         names: of the top samples.
         top: positions of the samples with the largest values; not written.
     """
@@ -104,7 +104,7 @@ class Concept(Record):
 
 
 class ColourShortcut(Record):
-    """Whether colours alone show which two views belong to one picture (see ``alignment.shortcut``).
+    """The test whether colours alone show which two views belong to one picture (see ``alignment.shortcut``).
 
     Attributes:
         overlap: share of cases in which two views of one picture have more similar colours than two pictures.
@@ -118,7 +118,7 @@ class ColourShortcut(Record):
 
 
 class ToldApart(Record):
-    """How well a linear classifier tells held-out samples from as many training samples of the same classes.
+    """Result of a linear classifier that tells held-out samples from as many training samples of the same classes.
 
     Attributes:
         auc: probability that it puts a held-out sample above a training sample, each left out of its fit.
@@ -136,7 +136,7 @@ class ToldApart(Record):
 
     @property
     def is_apart(self) -> bool:
-        """Whether that is beyond chance, and enough to matter."""
+        """Tell whether the parts are told apart beyond chance, and by enough to matter."""
         if self.auc is None or self.chance is None or self.error is None:
             return False
         return self.auc >= APART and self.auc - self.chance >= ERRORS * self.error
@@ -157,7 +157,7 @@ class AlteredInput(Record):
 
     @property
     def sentence(self) -> str:
-        """What was found."""
+        """The sentence that says how the pictures were changed."""
         return f"the pictures look like those of training, but {self.change}"
 
 
@@ -192,7 +192,7 @@ class HeldOutRecord(Record):
 
 
 class ClassRow(Record):
-    """One class.
+    """Figures of one class.
 
     Attributes:
         name: of the class.
@@ -256,7 +256,7 @@ class ClassRecord(Record):
         low: lower end of its 95 % interval over samples.
         high: upper end.
         frequent_cosine: the same of the other classes; None of fewer than two.
-        optimum: the comparison with theory; None where there is none.
+        optimum: the comparison with theory; None if there is none.
         why_no_optimum: the reason.
         shared: pairs of classes whose samples lie in one cluster.
         parted: classes whose samples lie in two far clusters.
@@ -283,12 +283,12 @@ class ClassRecord(Record):
         18.0
         """
         counts = [[row.count or 0.0 for row in self.rows if row.is_rare == is_rare] for is_rare in (True, False)]
-        rare, frequent = (sum(each) / max(len(each), 1) for each in counts)
+        rare, frequent = (sum(counts_of_kind) / max(len(counts_of_kind), 1) for counts_of_kind in counts)
         return frequent / rare if rare and frequent else 1.0
 
     @property
     def is_imbalanced(self) -> bool:
-        """Whether frequent classes have at least twice as many samples, so that rare ones are worth a finding."""
+        """Tell whether frequent classes have at least twice as many samples, so that rare ones are worth a finding."""
         return self.imbalance >= IMBALANCED
 
 
@@ -297,7 +297,7 @@ SPARSE_CODE, FEW_COPIES = 0.9, 0.02  # of the entries are 0; of the samples have
 
 @dataclass(frozen=True)
 class Evidence:
-    """All evidence for findings; None where it is not known.
+    """All evidence for findings; a field is None if it is not known.
 
     Attributes:
         places: measurements by place; the embedding's are always there.
@@ -308,7 +308,7 @@ class Evidence:
         is_nonnegative: the embedding has no negative entries, so that silent dimensions and low ranks are part of the
             design.
         is_supervised: the encoder learned from labels, which draws the samples of a class together.
-        weight_change: how far training has moved the encoder's weights, over their length before; None where that is
+        weight_change: how far training has moved the encoder's weights, over their length before; None if that is
             not known.
         not_finite: names of the samples that were left out, as their features hold NaN or infinity.
         shortcut: how well colours alone match the views of a picture.
@@ -318,7 +318,7 @@ class Evidence:
         classes: how the classes of the embedding lie; None without labels.
         held_out: training samples beside held-out ones; None except for a run's own samples.
         suspects: names of the samples that a check is about, by the name of the check.
-        altered: what was done to the pictures since training; None where nothing is known of it.
+        altered: what was done to the pictures since training; None if nothing is known of it.
         gaussian_by: why the embedding should be Gaussian in every direction: its ``loss`` is the distance from that, or
             ``theory`` says that its loss leads there; empty where another shape is right, or nothing is known.
         reconstruction: share of the features' variance that a sparse code gives back; None of other embeddings.
@@ -349,19 +349,19 @@ class Evidence:
 
     @property
     def has_equal_codes(self) -> bool:
-        """Whether samples lie close in a sparse code only: they share its few active units, and are no copies."""
+        """Tell whether samples lie close in a sparse code only: they share its few active units, and are no copies."""
         features = self.places.get(REPRESENTATION)
         copies = None if features is None else features.figures.get("near_copies")
         sparsity = self.places[EMBEDDING].figures.get("sparsity") or 0
         return self.is_nonnegative and sparsity >= SPARSE_CODE and copies is not None and copies < FEW_COPIES
 
     def vote_of(self, features: str) -> EvaluationRow | None:
-        """KNN accuracy of some features; of features from anywhere under the name of the representation."""
-        return next((row for row in self._known if row.features == features), None)
+        """Return the kNN accuracy of features; those that no run made have the name of the representation."""
+        return next((row for row in self._knn_rows if row.features == features), None)
 
     @property
     def is_in_colour(self) -> bool:
-        """Whether colours are known to tell classes: without them fewer queries are right by the raw input."""
+        """Tell whether colours are known to separate classes: without them fewer queries are right by the raw input."""
         raw, grey = self.vote_of(RAW_INPUT), self.vote_of(GREY_INPUT)
         lost = raw.minus(grey) if raw and grey else None
         return lost is not None and lost.is_told_apart and lost.value > 0
@@ -372,7 +372,7 @@ class Evidence:
         embedding = self.places.get(EMBEDDING)
         lacking = {
             "labels": self.vote_of(REPRESENTATION) is None,
-            "raw input": not any(row.features in BASELINES for row in self._known),
+            "raw input": not any(row.features in BASELINES for row in self._knn_rows),
             VIEWS: embedding is not None and embedding.figures.get("overlap") is None,
             "whether slices are Gaussian": self.gaussian_by == "loss"
             and embedding is not None
@@ -381,5 +381,5 @@ class Evidence:
         return tuple(name for name, is_lacking in lacking.items() if is_lacking)
 
     @property
-    def _known(self) -> list[EvaluationRow]:
+    def _knn_rows(self) -> list[EvaluationRow]:
         return [row for row in self.votes if row.protocol == "knn" and row.accuracy is not None]

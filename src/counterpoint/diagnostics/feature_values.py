@@ -1,4 +1,4 @@
-"""What values weigh: samples far from all others, tails, and dimensions by their scales, distinct values and ends."""
+"""Measures of values: samples far from all others, tails, and dimensions by their scales, distinct values and ends."""
 
 # N samples, D features, L dimensions that vary, S samples whose values are looked at
 
@@ -98,19 +98,19 @@ def outlier_rows(z_ND: Tensor, labels_N: Tensor | None = None) -> Tensor:
     median, high = float(distance_N.median()), float(distance_N.quantile(0.9))
     far_N, order_N = distance_N.sort(descending=True, stable=True)
     most = int(MOST * len(z_ND))
-    none = order_N[:0]
+    no_rows = order_N[:0]
     if len(z_ND) < FEWEST_SAMPLES or median == 0 or most == 0:
-        return none
+        return no_rows
     limit = median * max(FAR, (high / median) ** SPREAD_OUT)
     is_end_M = (far_N[:most] >= limit) & (far_N[:most] >= GAP * far_N[1 : most + 1])
     if not is_end_M.any():
-        return none
-    found = order_N[: int(is_end_M.nonzero().max()) + 1]
+        return no_rows
+    far_R = order_N[: int(is_end_M.nonzero().max()) + 1]
     if labels_N is not None:
-        own_R = labels_N[found]
-        share_R = (own_R[:, None] == own_R).sum(1) / (labels_N == own_R[:, None]).sum(1)
-        found = found[(own_R < 0) | (share_R < 1 / 2)]
-    return found
+        label_R = labels_N[far_R]
+        share_R = (label_R[:, None] == label_R).sum(1) / (labels_N == label_R[:, None]).sum(1)
+        far_R = far_R[(label_R < 0) | (share_R < 1 / 2)]
+    return far_R
 
 
 def look_for_outliers(z_ND: Tensor, labels_N: Tensor | None = None) -> OutlierSamples:
@@ -160,7 +160,7 @@ def _median(share_D: Tensor) -> float:
 
 
 def _top_shares(square_ND: Tensor) -> Tensor:
-    """Share of the largest hundredth in the sum of each column that is not 0."""
+    """Return the share of the largest hundredth in the sum of each column that is not 0."""
     top_KD = square_ND.topk(max(round(MOST_DISTANT * len(square_ND)), 1), dim=0).values
     total_D = square_ND.sum(dim=0)
     return (top_KD.sum(dim=0) / total_D)[total_D > 0]
@@ -253,7 +253,7 @@ def ordered_values(z_ND: Tensor, most: int = MOST_LOOKED_AT) -> Tensor:
 
 
 def num_uncommon(ordered_DS: Tensor) -> Tensor:
-    """On how many samples each dimension differs from its commonest value, (D,).
+    """Number of samples on which each dimension differs from its commonest value, (D,).
 
     >>> num_uncommon(torch.tensor([[0.0, 0.0, 1.0], [1.0, 2.0, 3.0]])).tolist()
     [1, 2]
@@ -276,12 +276,12 @@ def distinct_values(ordered_DS: Tensor) -> float:
     >>> distinct_values(ordered_values(torch.randn(100, 3).sign())), distinct_values(torch.ones(3, 100))
     (2.0, nan)
     """
-    some_DS = ordered_DS[((ordered_DS < 0) | (ordered_DS != ordered_DS.round())).any(dim=1)]
-    num_D = _num_values(some_DS)
+    continuous_DS = ordered_DS[((ordered_DS < 0) | (ordered_DS != ordered_DS.round())).any(dim=1)]
+    num_D = _num_values(continuous_DS)
     if len(num_D) == 0:
         return math.nan
-    is_sparse_D = 2 * (num_D - 1) > num_uncommon(some_DS)
-    num_D = torch.where(is_sparse_D, some_DS.shape[1], num_D)[num_D > 1]
+    is_sparse_D = 2 * (num_D - 1) > num_uncommon(continuous_DS)
+    num_D = torch.where(is_sparse_D, continuous_DS.shape[1], num_D)[num_D > 1]
     return float(num_D.median()) if len(num_D) else math.nan
 
 
@@ -299,14 +299,14 @@ def saturated_share(ordered_DS: Tensor) -> float:
     >>> round(saturated_share(z), 2), round(saturated_share(z.clamp(-1, 1)), 2)
     (0.0, 0.32)
     """
-    some_DS = ordered_DS[_num_values(ordered_DS) > MANY_VALUES].double()
-    num = some_DS.shape[1]
-    if len(some_DS) == 0:
+    varied_DS = ordered_DS[_num_values(ordered_DS) > MANY_VALUES].double()
+    num = varied_DS.shape[1]
+    if len(varied_DS) == 0:
         return math.nan
-    near_D1 = AT_END * (some_DS[:, [3 * num // 4]] - some_DS[:, [num // 4]])
-    low_D1, high_D1 = some_DS[:, :1], some_DS[:, -1:]
-    is_low_DS = (some_DS <= low_D1 + near_D1) & (low_D1 < 0)
-    is_high_DS = (some_DS >= high_D1 - near_D1) & (near_D1 > 0)
+    near_D1 = AT_END * (varied_DS[:, [3 * num // 4]] - varied_DS[:, [num // 4]])
+    low_D1, high_D1 = varied_DS[:, :1], varied_DS[:, -1:]
+    is_low_DS = (varied_DS <= low_D1 + near_D1) & (low_D1 < 0)
+    is_high_DS = (varied_DS >= high_D1 - near_D1) & (near_D1 > 0)
     is_cut_D1 = 4 * is_high_DS.sum(dim=1, keepdim=True) > is_low_DS.sum(dim=1, keepdim=True)
     return max(float(((is_low_DS & is_cut_D1) | is_high_DS).double().mean()) - 2 / num, 0.0)
 

@@ -71,7 +71,7 @@ class Finding(JudgedFact):
 
     @property
     def experience(self) -> str:
-        """What training again with ``changes`` gave after this finding, in trainings with known faults."""
+        """The sentence on what training again with ``changes`` gave after this finding, in runs with known faults."""
         if not self.changes or self.name not in TRIED:
             return ""
         tried, helped, points = TRIED[self.name]
@@ -97,7 +97,7 @@ Check = Callable[[Evidence], Finding | None]
 
 
 def plain(cosine: float) -> str:
-    """Two decimals, without a minus before zero.
+    """Format a number with two decimals, without a minus before zero.
 
     >>> plain(-0.001)
     '0.00'

@@ -36,7 +36,7 @@ GAIN, CLASSES = "gain", "classes"
 ACCURACIES = (GAIN, CLASSES, "projector-hides")
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
-# What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
+# Faults of samples, then of the training, then what follows from them: of one level the first is named first.
 CATALOGUE: Mapping[str, Check] = {
     "not-finite": quality_checks.check_finite,
     "altered-input": feature_checks.check_altered_input,
@@ -93,7 +93,7 @@ CATALOGUE: Mapping[str, Check] = {
 
 
 class Findings(Record, Printed):
-    """A diagnosis.
+    """A diagnosis: all findings with what they were drawn from.
 
     Attributes:
         answer: whether the features are good, in words (``gain.answer``).
@@ -140,7 +140,7 @@ class Findings(Record, Printed):
             "severe": "With a serious fault",
         }[self.level]
         worst = [finding for finding in self.findings if finding.level == self.level in ("warning", "severe")]
-        # What the answer says anyway is not said twice.
+        # A title that the answer contains anyway is not repeated.
         title = f": {worst[0].title}" if worst and worst[0].name not in (GAIN, CLASSES) else ""
         more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
         return f"{opening}{title}{more}. {self.answer[:1].upper()}{self.answer[1:]}{'.' if self.answer else ''}".strip()
@@ -161,8 +161,8 @@ class Findings(Record, Printed):
         lines = [self.verdict, *filter(None, [self.limits])]
         for finding in self.findings:
             lines.append(f"  {finding.level:<8} {finding.title}")
-            shown = {"good": (), "note": ("try: ", "samples: ")}.get(finding.level, ("",))
-            details = [line for line in finding.details if line.startswith(shown)]
+            prefixes = {"good": (), "note": ("try: ", "samples: ")}.get(finding.level, ("",))
+            details = [line for line in finding.details if line.startswith(prefixes)]
             lines += [fill(line, WIDTH, initial_indent=INDENT, subsequent_indent=HANGING) for line in details]
         return "\n".join(lines)
 
@@ -173,15 +173,15 @@ def find(evidence: Evidence) -> tuple[Finding, ...]:
     With too few samples this is the only finding.
     """
     is_refused = evidence.places[EMBEDDING].num_samples < FEWEST_SAMPLES
-    return _ordered(_judged(evidence, ["little-evidence"] if is_refused else CATALOGUE))
+    return _worst_first(_run_checks(evidence, ["little-evidence"] if is_refused else CATALOGUE))
 
 
-def _ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    order = {name: place for place, name in enumerate(CATALOGUE)}
-    return tuple(sorted(found, key=lambda each: (-LEVELS.index(each.level), order.get(each.name, len(order)))))
+def _worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    rank = {name: place for place, name in enumerate(CATALOGUE)}
+    return tuple(sorted(findings, key=lambda entry: (-LEVELS.index(entry.level), rank.get(entry.name, len(rank)))))
 
 
-def _judged(evidence: Evidence, names: Iterable[str]) -> Iterator[Finding]:
+def _run_checks(evidence: Evidence, names: Iterable[str]) -> Iterator[Finding]:
     for name in names:
         if (finding := CATALOGUE[name](evidence)) is not None:
             steps, otherwise = remedies.REMEDIES.get(name, (None, ""))
@@ -190,7 +190,7 @@ def _judged(evidence: Evidence, names: Iterable[str]) -> Iterator[Finding]:
 
 
 def draw_findings(evidence: Evidence) -> Findings:
-    """The findings, the answer, and what both were drawn from."""
+    """Draw the findings and the answer, and keep what both were drawn from."""
     return Findings(
         findings=find(evidence),
         answer=answer(evidence.votes, is_rows="raw rows" in evidence.levers),
@@ -208,18 +208,18 @@ def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
 
     Args:
         findings: as they were written, perhaps before there was an evaluation, or from an earlier one.
-        rows: of the evaluation; none where there is none, and the findings stay as they are.
+        rows: of the evaluation; empty if there is none, and the findings stay as they are.
     """
     if not rows:  # the diagnosis has its own
         return findings
     # These checks look at no place.
     evidence = Evidence({}, votes=tuple(rows), levers=frozenset(findings.levers))
-    found = [each for each in findings.findings if each.name not in ACCURACIES]
-    found += _judged(evidence, ACCURACIES)
+    redrawn = [finding for finding in findings.findings if finding.name not in ACCURACIES]
+    redrawn += _run_checks(evidence, ACCURACIES)
     lacking = (*evidence.not_looked_at, *(name for name in findings.unjudged if name == VIEWS))
-    known = {
-        "findings": _ordered(found),
+    updates = {
+        "findings": _worst_first(redrawn),
         "answer": answer(rows, is_rows="raw rows" in findings.levers),
         "unjudged": lacking,
     }
-    return findings.model_copy(update=known)
+    return findings.model_copy(update=updates)

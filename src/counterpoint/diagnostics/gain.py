@@ -1,4 +1,4 @@
-"""Are the features good: kNN and linear probe beside chance, raw input and the untrained encoder, in one sentence.
+"""One sentence on how good features are: kNN and linear probe beside chance, raw input and the untrained encoder.
 
 Loads without torch, so that a report can draw the sentence again from an evaluation.
 """
@@ -21,13 +21,13 @@ RAW_ROWS = "nothing says that learning pays on these rows: take the raw columns,
 
 @dataclass(frozen=True)
 class Gain:
-    """What one classifier finds in the features.
+    """Accuracy that one classifier has on the features, beside the best baseline.
 
     Attributes:
         classifier: kNN or the probe.
         learned: accuracy of the features.
-        baseline: accuracy of the best that training did not make; None where none was measured.
-        difference: of both on the same queries, p corrected for both classifiers; None where it is not known.
+        baseline: accuracy of the best that training did not make; None if none was measured.
+        difference: of both on the same queries, p corrected for both classifiers; None if it is not known.
     """
 
     classifier: str
@@ -37,42 +37,42 @@ class Gain:
 
     @property
     def is_better(self) -> bool:
-        """Whether the features are significantly better than the baseline."""
+        """Tell whether the features are significantly better than the baseline."""
         return self.difference is not None and self.difference.is_told_apart and self.difference.value > 0
 
     @property
     def is_worse(self) -> bool:
-        """Whether they are significantly worse than it."""
+        """Tell whether the features are significantly worse than the baseline."""
         return self.difference is not None and self.difference.is_told_apart and self.difference.value < 0
 
     @property
     def is_above_chance(self) -> bool:
-        """Whether more is right than by naming the commonest class, or a class at random in the mean over classes."""
+        """Tell whether more is right than by naming the commonest class or, in the mean over classes, one at random."""
         _, low = balanced(self.learned)
         return (self.learned.low or 0.0) > commonest(self.learned) or low > 1 / max(len(self.learned.classes), 1)
 
 
 def gains(votes: Sequence[EvaluationRow]) -> tuple[Gain, ...]:
-    """What each classifier finds, kNN first; none without an accuracy of the features.
+    """Gains of the features by classifier, kNN first; empty without an accuracy of the features.
 
     Args:
         votes: rows of an evaluation, or of the diagnosis itself.
     """
-    found = []
+    uncorrected = []
     for protocol, name in CLASSIFIERS.items():
         rows = {row.features: row for row in votes if row.protocol == protocol and row.accuracy is not None}
         learned = rows.get(LEARNED)
         if learned is None:
             continue
-        others = [row for features, row in rows.items() if features in BASELINES]
-        baseline = max(others, key=lambda row: row.accuracy or 0.0, default=None)
-        found.append(Gain(name, learned, baseline, learned.minus(baseline) if baseline else None))
-    differences = corrected([gain.difference for gain in found])
-    return tuple(replace(gain, difference=difference) for gain, difference in zip(found, differences, strict=True))
+        baselines = [row for features, row in rows.items() if features in BASELINES]
+        baseline = max(baselines, key=lambda row: row.accuracy or 0.0, default=None)
+        uncorrected.append(Gain(name, learned, baseline, learned.minus(baseline) if baseline else None))
+    pairs = zip(uncorrected, corrected([gain.difference for gain in uncorrected]), strict=True)
+    return tuple(replace(gain, difference=difference) for gain, difference in pairs)
 
 
 def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
-    """One sentence: are the features better than the baselines, by which classifier, and what is chance.
+    """Say in one sentence whether the features beat the baselines, by which classifier, and what is chance.
 
     Args:
         votes: see ``gains``.
@@ -81,40 +81,39 @@ def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
     >>> answer([])
     'whether the features are good was not measured'
     """
-    found = gains(votes)
-    remedy = RAW_ROWS if is_rows and not any(gain.is_better for gain in found) else ""
-    if not found:
+    all_gains = gains(votes)
+    remedy = RAW_ROWS if is_rows and not any(gain.is_better for gain in all_gains) else ""
+    if not all_gains:
         return "whether the features are good was not measured"
-    by_name = {name_of(gain.baseline) for gain in found if gain.baseline}
-    chance = f"chance {commonest(found[0].learned):.1%}" if found[0].learned.classes else ""
+    by_name = {name_of(gain.baseline) for gain in all_gains if gain.baseline}
+    chance = f"chance {commonest(all_gains[0].learned):.1%}" if all_gains[0].learned.classes else ""
     if not by_name:
-        above = [gain for gain in found if gain.is_above_chance]
-        words = " and ".join([f"{gain.classifier} ({gain.learned.accuracy:.1%})" for gain in above or found])
-        told = f"above chance by {words}" if above else f"at chance by {words}"
-        return "; ".join(filter(None, [told, chance, "whether that is better than raw input was not measured"]))
+        above = [gain for gain in all_gains if gain.is_above_chance]
+        words = " and ".join([f"{gain.classifier} ({gain.learned.accuracy:.1%})" for gain in above or all_gains])
+        standing = f"above chance by {words}" if above else f"at chance by {words}"
+        return "; ".join(filter(None, [standing, chance, "whether that is better than raw input was not measured"]))
     shared = by_name.pop() if len(by_name) == 1 else ""
-    if all(gain.difference is None for gain in found):
-        what = " and ".join([_shares(gain, shared) for gain in found])
-        return (
-            f"better than {shared or 'its baselines'}: not known, as it was not kept which queries were right, {what}"
-        )
+    comparison = f"better than {shared or 'its baselines'}"
+    if all(gain.difference is None for gain in all_gains):
+        accuracies = " and ".join([_shares(gain, shared) for gain in all_gains])
+        return f"{comparison}: not known, as it was not kept which queries were right, {accuracies}"
     groups = {
-        "yes": [gain for gain in found if gain.is_better],
-        "no, worse": [gain for gain in found if gain.is_worse],
-        "not told apart": [gain for gain in found if not gain.is_better and not gain.is_worse],
+        "yes": [gain for gain in all_gains if gain.is_better],
+        "no, worse": [gain for gain in all_gains if gain.is_worse],
+        "not told apart": [gain for gain in all_gains if not gain.is_better and not gain.is_worse],
     }
     parts = [
-        f"{word} by " + " and ".join(_shares(gain, shared) for gain in some) for word, some in groups.items() if some
+        f"{word} by " + " and ".join(_shares(gain, shared) for gain in group) for word, group in groups.items() if group
     ]
-    left = groups["not told apart"]
-    closest = max(left, key=lambda gain: abs(gain.difference.value) if gain.difference else 0.0, default=None)
-    needed = f" ({_queries_needed(closest)})" if closest and len(left) == len(found) else ""
-    sentence = f"better than {shared or 'its baselines'}: {', '.join(parts)}{needed}"
+    undecided = groups["not told apart"]
+    closest = max(undecided, key=lambda gain: abs(gain.difference.value) if gain.difference else 0.0, default=None)
+    hint = f" ({_queries_needed(closest)})" if closest and len(undecided) == len(all_gains) else ""
+    sentence = f"{comparison}: {', '.join(parts)}{hint}"
     return "; ".join(filter(None, [sentence, remedy, chance]))
 
 
 def _shares(gain: Gain, shared: str) -> str:
-    """Both accuracies, with the name of the baseline where it is not that of the whole sentence."""
+    """Write both accuracies, with the name of the baseline if it is not that of the whole sentence."""
     if gain.baseline is None:
         return f"{gain.classifier} ({gain.learned.accuracy:.1%})"
     whose = "" if shared else f" of {name_of(gain.baseline)}"
@@ -127,9 +126,9 @@ def _queries_needed(gain: Gain) -> str:
     if difference is None:
         return queries
     size = abs(difference.value) if abs(difference.value) >= SMALLEST else USUAL_DIFFERENCE
-    needed = queries_to_tell(size, difference.apart or 0.0)
-    which = "such a difference" if size == abs(difference.value) else f"{100 * size:.0f} points"
-    return f"{queries}; about {float(f'{needed:.1g}'):,.0f} would tell {which}"
+    num_queries = queries_to_tell(size, difference.apart or 0.0)
+    size_words = "such a difference" if size == abs(difference.value) else f"{100 * size:.0f} points"
+    return f"{queries}; about {float(f'{num_queries:.1g}'):,.0f} would tell {size_words}"
 
 
 def name_of(row: EvaluationRow) -> str:
@@ -149,6 +148,6 @@ def balanced(row: EvaluationRow) -> tuple[float, float]:
 
 
 def commonest(row: EvaluationRow) -> float:
-    """Share of the commonest class among the queries; 0 where the classes are not known."""
+    """Share of the commonest class among the queries; 0 if the classes are not known."""
     totals = [share.total or 0 for share in row.classes.values()]
     return max(totals, default=0) / max(sum(totals), 1)

@@ -1,4 +1,4 @@
-"""Whether slices of features look Gaussian: random directions, principal ones and single dimensions; which do not."""
+"""A test whether slices of features look Gaussian: random directions, principal ones and single dimensions."""
 
 # N samples, D features, R whitened directions, M slices, S samples that are looked at
 
@@ -31,7 +31,7 @@ COLUMNS = 64  # slices that a thread takes at once
 
 @dataclass(frozen=True)
 class GaussianSlices:
-    r"""How far standardised slices of features are from normal ones, by Epps and Pulley's statistic over its samples.
+    r"""Distances of standardised slices from normal ones: Epps and Pulley's statistic over the number of samples.
 
     Distances are :math:`T / n = \int |\phi_n(t) - e^{-t^2/2}|^2 e^{-t^2/2} dt`, which estimates a squared distance of
     characteristic functions that does not depend on n: 0.011 of Laplace's law, 0.11 of two points. NaN where
@@ -82,12 +82,12 @@ def gaussian_slices(z_ND: Tensor, first_N: Tensor) -> GaussianSlices:
 
     >>> z = torch.randn(2000, 16, generator=torch.Generator().manual_seed(0))
     >>> z[:, 3] = z[:, 3].sign() + 0.3 * z[:, 3]
-    >>> found = gaussian_slices(z, torch.arange(2000))
-    >>> found.worst > 10 * found.limit, found.dim, found.kurtosis < 2
+    >>> slices = gaussian_slices(z, torch.arange(2000))
+    >>> slices.worst > 10 * slices.limit, slices.dim, slices.kurtosis < 2
     (True, 3.0, True)
     """
-    taken_S = first_N[torch.linspace(0, len(first_N) - 1, min(len(first_N), MOST_LOOKED_AT)).long()]
-    z_SD = z_ND[taken_S].double()
+    chosen_S = first_N[torch.linspace(0, len(first_N) - 1, min(len(first_N), MOST_LOOKED_AT)).long()]
+    z_SD = z_ND[chosen_S].double()
     if len(z_SD) < FEWEST_SAMPLES:
         return GaussianSlices()
     length_S = z_SD.norm(dim=1)
@@ -95,7 +95,7 @@ def gaussian_slices(z_ND: Tensor, first_N: Tensor) -> GaussianSlices:
     if is_sphere and z_SD.shape[1] < FEWEST_DIMS:
         return GaussianSlices()
     z_SD = z_SD - z_SD.mean(dim=0)
-    # Of unit length where they lie on a sphere around 0, and shorter around another point.
+    # Features have unit length if they lie on a sphere around 0, and are shorter around another point.
     z_SD = z_SD / z_SD.square().sum(dim=1).mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     directions_DM, num_each = _directions(z_SD)
     if directions_DM.shape[1] == 0:
@@ -121,7 +121,7 @@ def gaussian_slices(z_ND: Tensor, first_N: Tensor) -> GaussianSlices:
         dim=float(share_D.argmax()) if float(share_D.max()) > ONE_DIMENSION else math.nan,
         skewness=float(slice_S.pow(3).mean()),
         kurtosis=float(slice_S.pow(4).mean()),
-        rows=taken_S[torch.cat(ends)],
+        rows=chosen_S[torch.cat(ends)],
     )
 
 
@@ -185,7 +185,7 @@ def null_weights() -> tuple[float, ...]:
 
 
 def critical_value(num_slices: int, level: float = LEVEL) -> float:
-    """What the largest statistic of Gaussian slices is above with a probability of at most ``level``.
+    """The value that the largest statistic of Gaussian slices exceeds with a probability of at most ``level``.
 
     By Bonferroni's bound and Zolotarev's tail of a sum of weighted squares, which the largest weight rules.
 

@@ -1,4 +1,4 @@
-"""Whether labels agree with the features: wrong labels, labels that share a cluster, labels of several far clusters.
+"""Agreement of labels with features: wrong labels, labels that share a cluster, labels of several far clusters.
 
 A sample's label is compared with what the others say of it, by the votes of its nearest and by a ridge regression that
 leaves it out. Where features and labels both are right, those two disagree with a label near borders between classes,
@@ -38,7 +38,7 @@ FEWEST_OF_HALVES = 20
 
 @dataclass(frozen=True)
 class LabelAgreement:
-    """How labels agree with features.
+    """Agreement of labels with features.
 
     Attributes:
         noise: share of wrong labels, a lower bound: where the votes are surest, with its interval; NaN where there are
@@ -71,8 +71,8 @@ def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
     >>> z = torch.eye(2).repeat_interleave(100, dim=0) + 0.1 * torch.randn(200, 2, generator=torch.manual_seed(0))
     >>> y = torch.arange(200) // 100
     >>> y[::10] = 1 - y[::10]
-    >>> found = label_agreement(z, y)
-    >>> round(found.noise.value, 2), found.suspects.sort().values.tolist() == list(range(0, 200, 10))
+    >>> agreement = label_agreement(z, y)
+    >>> round(agreement.noise.value, 2), agreement.suspects.sort().values.tolist() == list(range(0, 200, 10))
     (0.09, True)
     """
     check_features(z_ND, "z")
@@ -81,21 +81,20 @@ def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
     numbers_C, label_N, count_C = labels_N[places].unique(return_inverse=True, return_counts=True)
     num, num_classes = len(places), len(numbers_C)
     chance = float((count_C / max(num, 1)).square().sum())
-    # In one dimension all vectors of unit length are 1 or -1.
+    # All vectors of unit length are 1 or -1 in one dimension.
     if num < max(FEWEST, FEWEST_OF_CLASS * num_classes) or num_classes < 2 or z_ND.shape[1] < 2:
-        none = Interval(math.nan)
-        return LabelAgreement(none, places[:0], (), (), math.nan, chance)
-    some_ND = z_ND[places].double()
-    votes_NC = nearest_votes(unit_rows(some_ND), label_N, num_classes)
-    fitted_NC = left_out_fit(some_ND, torch.nn.functional.one_hot(label_N, num_classes).double())
+        return LabelAgreement(Interval(math.nan), places[:0], (), (), math.nan, chance)
+    labelled_ND = z_ND[places].double()
+    votes_NC = nearest_votes(unit_rows(labelled_ND), label_N, num_classes)
+    fitted_NC = left_out_fit(labelled_ND, torch.nn.functional.one_hot(label_N, num_classes).double())
     is_right_N = votes_NC.argmax(dim=1) == label_N
     accuracy = float(is_right_N.double().mean())
-    shared = _shared(votes_NC, label_N, count_C)
-    noise, suspects = _wrong(votes_NC, fitted_NC, label_N, {label for pair in shared for label in pair}, chance)
+    shared = _shared_labels(votes_NC, label_N, count_C)
+    noise, suspects = _wrong_labels(votes_NC, fitted_NC, label_N, {label for pair in shared for label in pair}, chance)
     parted: list[int] = []
     if accuracy - chance >= ABOVE_CHANCE:
         # A wrong label lies in another cluster, which is not a cluster of its class.
-        parted = _parted(unit_rows(some_ND[is_right_N]), label_N[is_right_N])
+        parted = _parted_labels(unit_rows(labelled_ND[is_right_N]), label_N[is_right_N])
     return LabelAgreement(
         noise,
         places[suspects],
@@ -121,12 +120,12 @@ def nearest_votes(unit_ND: Tensor, label_N: Tensor, num_classes: int) -> Tensor:
     num = len(unit_ND)
     k = min(NEAREST, num - 1, max(FEWEST_OF_CLASS, num // (2 * num_classes)))
     near_NK = (unit_ND @ unit_ND.T).fill_diagonal_(-math.inf).topk(k, dim=1).indices
-    one = torch.full(near_NK.shape, 1 / k, dtype=torch.float64)
-    return torch.zeros(num, num_classes, dtype=torch.float64).scatter_add_(1, label_N[near_NK], one)
+    vote_NK = torch.full(near_NK.shape, 1 / k, dtype=torch.float64)
+    return torch.zeros(num, num_classes, dtype=torch.float64).scatter_add_(1, label_N[near_NK], vote_NK)
 
 
 def left_out_fit(x_ND: Tensor, y_NC: Tensor) -> Tensor:
-    r"""What a ridge regression on all other samples says of each one, (N, C).
+    r"""Predictions for each sample by a ridge regression on all other samples, (N, C).
 
     .. math:: \frac{\hat y_i - h_i y_i}{1 - h_i}, \qquad H = X (X^\top X + \lambda I)^{-1} X^\top
 
@@ -149,7 +148,7 @@ def left_out_fit(x_ND: Tensor, y_NC: Tensor) -> Tensor:
 
 
 def left_out_places(z_ND: Tensor, label_N: Tensor) -> Tensor:
-    """How many classes a ridge regression on all other samples puts before a sample's own, (N,); 0 where it is right.
+    """Number of classes that a ridge regression on all other samples puts before a sample's own, (N,); 0 if right.
 
     Of standardised features; less noisy than accuracy where few samples have labels.
 
@@ -166,52 +165,52 @@ def left_out_places(z_ND: Tensor, label_N: Tensor) -> Tensor:
     return (fit_NC > fit_NC.gather(1, own_N1)).sum(dim=1)
 
 
-def _wrong(
+def _wrong_labels(
     votes_NC: Tensor, fitted_NC: Tensor, label_N: Tensor, excluded: set[int], chance: float
 ) -> tuple[Interval, Tensor]:
-    """Share of wrong labels with its interval, and the samples that have them; NaN where that is unknown."""
+    """Return the share of wrong labels with its interval, and the samples that have them; NaN if it is unknown."""
     num_classes = votes_NC.shape[1]
     sure_N, voted_N = votes_NC.max(dim=1)
     margin_N, guessed_N = fitted_NC.max(dim=1)
     # A class whose samples are mostly taken for another has no place of its own: its labels are not wrong, but not told
     # apart by these features.
-    taken_CC = torch.zeros(num_classes, num_classes).index_put_(
+    voted_CC = torch.zeros(num_classes, num_classes).index_put_(
         (label_N, voted_N), torch.ones(len(label_N)), accumulate=True
     )
-    has_place_C = taken_CC.argmax(dim=1) == torch.arange(num_classes)
+    has_place_C = voted_CC.argmax(dim=1) == torch.arange(num_classes)
     has_place_C[list(excluded)] = False
-    kept = has_place_C[label_N].nonzero()[:, 0]
-    none = Interval(math.nan), kept[:0]
-    if len(kept) < FEWEST:
-        return none
+    judged = has_place_C[label_N].nonzero()[:, 0]
+    unknown = Interval(math.nan), judged[:0]
+    if len(judged) < FEWEST:
+        return unknown
     is_odd_N = (voted_N != label_N).double()
     # Equal votes in the order of the regression.
-    orders = [(sure_N + 1e-3 * margin_N)[kept].argsort(descending=True), margin_N[kept].argsort(descending=True)]
+    orders = [(sure_N + 1e-3 * margin_N)[judged].argsort(descending=True), margin_N[judged].argsort(descending=True)]
     rises = [
-        _rise(is_odd_N[kept][orders[0]]),
-        _rise((guessed_N != label_N).double()[kept][orders[1]]),
+        _rise(is_odd_N[judged][orders[0]]),
+        _rise((guessed_N != label_N).double()[judged][orders[1]]),
     ]
-    surest = kept[orders[0]][: max(round(SURE * len(kept)), 1)]
+    surest = judged[orders[0]][: max(round(SURE * len(judged)), 1)]
     share = float(is_odd_N[surest].mean())
     error = Z_95 * math.sqrt((share * (1 - share) + 1 / len(surest)) / len(surest))
     if 1 - share - chance < ABOVE_CHANCE or any(rise + error_of / 2 > RISE for rise, error_of in rises):
-        return none
-    odd = kept[(voted_N != label_N)[kept] & (guessed_N == voted_N)[kept]]
+        return unknown
+    odd = judged[(voted_N != label_N)[judged] & (guessed_N == voted_N)[judged]]
     lead_N = votes_NC.gather(1, voted_N[:, None])[:, 0] - votes_NC.gather(1, label_N[:, None])[:, 0]
     odd = odd[(lead_N + 1e-3 * margin_N)[odd].argsort(descending=True)]
     return Interval(share, max(share - error, 0.0), min(share + error, 1.0)), odd
 
 
 def _rise(is_odd_M: Tensor) -> tuple[float, float]:
-    """How much more often samples are odd at the end of the surest three quarters than at their begin; its error."""
-    some_M = is_odd_M[: max(3 * len(is_odd_M) // 4, 2)]
-    place_M = torch.linspace(-0.5, 0.5, len(some_M), dtype=torch.float64)
+    """Return how much odder the end of the surest three quarters is than their begin, and the error of that."""
+    surest_M = is_odd_M[: max(3 * len(is_odd_M) // 4, 2)]
+    place_M = torch.linspace(-0.5, 0.5, len(surest_M), dtype=torch.float64)
     scale = float(place_M.square().sum())
-    return float(place_M @ some_M) / scale, math.sqrt(float(some_M.var(correction=0)) / scale)
+    return float(place_M @ surest_M) / scale, math.sqrt(float(surest_M.var(correction=0)) / scale)
 
 
-def _shared(votes_NC: Tensor, label_N: Tensor, count_C: Tensor) -> list[tuple[int, int]]:
-    """Pairs of labels whose samples vote for both alike, and for no other."""
+def _shared_labels(votes_NC: Tensor, label_N: Tensor, count_C: Tensor) -> list[tuple[int, int]]:
+    """Return pairs of labels whose samples vote for both alike, and for no other."""
     num_classes = len(count_C)
     if num_classes < 3:  # of two labels, features that tell nothing look alike
         return []
@@ -219,30 +218,30 @@ def _shared(votes_NC: Tensor, label_N: Tensor, count_C: Tensor) -> list[tuple[in
     mean_CC /= count_C[:, None]
     other_C = (mean_CC - 2 * torch.diag(mean_CC.diagonal())).argmax(dim=1)
     usual = float(mean_CC.diagonal().median())
-    found = []
+    pairs = []
     for a, b in ((a, int(other_C[a])) for a in range(num_classes)):
         if int(other_C[b]) != a or a > b or min(count_C[a], count_C[b]) < 2 * FEWEST_OF_CLASS:
             continue
         rows = ((label_N == a) | (label_N == b)).nonzero()[:, 0]
         share = len(rows) / len(label_N)
-        own = float(votes_NC[rows][:, [a, b]].sum(dim=1).mean())
+        own_share = float(votes_NC[rows][:, [a, b]].sum(dim=1).mean())
         # Each label counts alike, however many samples it has.
         ratio = votes_NC[:, a] / count_C[a] - votes_NC[:, b] / count_C[b]
         right = [float(((1, -1)[side] * ratio[label_N == label]).sign().mean()) for side, label in enumerate((a, b))]
-        if own >= max(OWN * usual, LEAST_OWN) and own - share >= BEYOND and (2 + sum(right)) / 4 <= SHARED:
-            found.append((a, b))
-    return found
+        if own_share >= max(OWN * usual, LEAST_OWN) and own_share - share >= BEYOND and (2 + sum(right)) / 4 <= SHARED:
+            pairs.append((a, b))
+    return pairs
 
 
-def _parted(unit_ND: Tensor, label_N: Tensor) -> list[int]:
-    """Labels whose samples lie in two clusters, as far apart as classes, with another label nearer to one of them."""
+def _parted_labels(unit_ND: Tensor, label_N: Tensor) -> list[int]:
+    """Return labels with two clusters of samples, as far apart as classes, and another label nearer to one of them."""
     present_C, place_N, count_C = label_N.unique(return_inverse=True, return_counts=True)
     if len(present_C) < 2:
         return []
     sums_CD = unit_ND.new_zeros(len(present_C), unit_ND.shape[1]).index_add_(0, place_N, unit_ND)
     means_CD = sums_CD / count_C[:, None]
     usual = float(torch.nn.functional.pdist(means_CD).median())
-    found = []
+    labels = []
     for place, label in enumerate(present_C.tolist()):
         own_MD = unit_ND[place_N == place]
         others_CD = means_CD[torch.arange(len(means_CD)) != place]
@@ -258,13 +257,13 @@ def _parted(unit_ND: Tensor, label_N: Tensor) -> list[int]:
             deviation = math.sqrt(sum(float(part.var(correction=0)) for part in parts) / 2)
             nearest = float(torch.cdist(halves_2D, others_CD).min())
             if gap > max(FAR * deviation, AS_CLASSES * usual, nearest):
-                found.append(label)
+                labels.append(label)
                 break
-    return found
+    return labels
 
 
 def two_halves(x_MD: Tensor) -> tuple[Tensor, Tensor]:
-    """Part samples in two by their nearest of two means, from the first principal direction; which are of the first.
+    """Part samples in two by their nearest of two means, from the first principal direction; mark those of the first.
 
     >>> two_halves(torch.tensor([[0.0], [0.1], [1.0]]))[0].tolist() in ([True, True, False], [False, False, True])
     True

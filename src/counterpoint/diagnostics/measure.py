@@ -26,7 +26,7 @@ from counterpoint.diagnostics.label_agreement import LabelAgreement, label_agree
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, singular_values, vanished_directions
 
 CATALOGUE = loaded_metrics("diagnostics")
-# Which samples a check is about, by its name: positions in ``MeasuredFeatures.z_ND``.
+# Samples that a check is about, by its name: positions in ``MeasuredFeatures.z_ND``.
 SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {
     "label-noise": lambda subject: subject.agreement.suspects if subject.agreement else torch.empty(0).long(),
     "near-copies": lambda subject: subject.near.rows_R,
@@ -45,7 +45,7 @@ class MeasuredFeatures:
 
     Attributes:
         z_ND: features of all samples but outliers.
-        views: features of two views of some samples; None where there are none.
+        views: features of two views of some samples; None if there are none.
         labels_N: class numbers, -1 for a sample without a label; None for data without labels.
         threshold: above which a feature of a unit-length vector is active.
         outliers: samples far from all others, which are in no other figure.
@@ -88,7 +88,7 @@ class MeasuredFeatures:
     slices = cached_property(lambda my: gaussian_slices(my.unit_ND if my.is_directional else my.z_ND, my.first_N))
 
 
-# In an order in which two threads wait for each other least.
+# The order is the one in which two threads wait for each other least.
 SHARED = (
     "near",
     "unit_ND",
@@ -122,11 +122,11 @@ class Place:
     agreement: LabelAgreement | None = None
 
     def suspect_names(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Names of the first of them, by check."""
+        """Names of the first suspects, by check."""
         return {
-            check: tuple(names[int(place)] for place in some.tolist()[:MOST_NAMED])
-            for check, some in self.suspects.items()
-            if len(some)
+            check: tuple(names[int(place)] for place in places.tolist()[:MOST_NAMED])
+            for check, places in self.suspects.items()
+            if len(places)
         }
 
 
@@ -147,31 +147,31 @@ def figure_intervals(unit_ND: Tensor, views: tuple[Tensor, Tensor] | None) -> In
         unit_ND: unit-length features, float64.
         views: features of two views of some samples.
     """
-    found: Intervals = {}
+    intervals: Intervals = {}
     if unit_ND.shape[1] <= MOST_DIMS and len(unit_ND) >= 2 * GROUPS:
         groups = [unit_ND[first::GROUPS] for first in range(GROUPS)]
         sums = side_by_side(lambda rows: (len(rows), rows.sum(dim=0), rows.T @ rows), groups)
         count, total_D, gram_DD = len(unit_ND), sum(s for _, s, _ in sums), sum(g for _, _, g in sums)
-        left = [(count, total_D, gram_DD), *((count - n, total_D - s, gram_DD - g) for n, s, g in sums)]
-        spectra = side_by_side(lambda part: (part[0], _spectrum(*part)), left)
+        left_out = [(count, total_D, gram_DD), *((count - n, total_D - s, gram_DD - g) for n, s, g in sums)]
+        spectra = side_by_side(lambda part: (part[0], _spectrum(*part)), left_out)
         measures: dict[str, Callable[[int, Tensor], float]] = {
             "spread": lambda num, lambda_D: math.sqrt(float(lambda_D.sum()) * (num - 1) / num),
             "effective_rank": lambda _, lambda_D: effective_rank(lambda_D),
             "vanished": lambda num, lambda_D: float(vanished_directions(lambda_D, num).count),
         }
         for name, measure in measures.items():
-            whole, *parts = (measure(num, lambda_D) for num, lambda_D in spectra)
+            value, *parts = (measure(num, lambda_D) for num, lambda_D in spectra)
             half = jackknife_half_width(parts)
-            found[name] = (max(whole - half, 0.0), whole + half)
+            intervals[name] = (max(value - half, 0.0), value + half)
     if views is not None and len(views[0]) > 1:
         cosines_N = view_cosines(*views)
         mean, error = float(cosines_N.mean()), float(cosines_N.std()) / math.sqrt(len(cosines_N))
-        found["positive_cosine"] = (max(mean - Z_95 * error, -1.0), min(mean + Z_95 * error, 1.0))
-    return found
+        intervals["positive_cosine"] = (max(mean - Z_95 * error, -1.0), min(mean + Z_95 * error, 1.0))
+    return intervals
 
 
 def _spectrum(count: int, total_D: Tensor, gram_DD: Tensor) -> Tensor:
-    """Eigenvalues of a covariance from sums, descending, without those at the level of rounding."""
+    """Return eigenvalues of a covariance from sums, descending, without those at the level of rounding."""
     mean_D = total_D / count
     lambda_D = torch.linalg.eigvalsh((gram_DD - count * torch.outer(mean_D, mean_D)) / (count - 1)).flip(0)
     noise = len(lambda_D) * torch.finfo(torch.float64).eps * max(float(gram_DD.trace()) / count, 0.0)
@@ -205,7 +205,7 @@ def measure_place(
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
     is_all = len(chosen) == len(CATALOGUE)
     if is_all:
-        side_by_side(partial(_share, subject), SHARED)
+        side_by_side(partial(_compute_shared, subject), SHARED)
     values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.
     figures = {name: value if math.isfinite(value) else None for name, value in zip(chosen, values, strict=True)}
@@ -214,17 +214,17 @@ def measure_place(
     agreement = subject.agreement if is_all else None
     if agreement is not None and agreement.noise.low is not None and agreement.noise.high is not None:
         intervals["label_noise"] = (agreement.noise.low, agreement.noise.high)
-    known = {**counts, **figures, "intervals": intervals}
+    record = {**counts, **figures, "intervals": intervals}
     suspects: dict[str, Tensor] = {}
     if is_all:
-        kept_N = is_kept_N.nonzero()[:, 0]
-        suspects = {check: kept_N[rows(subject)] for check, rows in SUSPECTS.items()}
+        inlier_N = is_kept_N.nonzero()[:, 0]
+        suspects = {check: inlier_N[rows(subject)] for check, rows in SUSPECTS.items()}
         suspects["outliers"] = outliers.rows_R
-    return Place(Measurements.model_validate(known), subject.spectrum_D, subject.cosines, suspects, agreement)
+    return Place(Measurements.model_validate(record), subject.spectrum_D, subject.cosines, suspects, agreement)
 
 
-def _share(subject: MeasuredFeatures, name: str) -> None:
-    """Compute what several metrics read; the pieces that it has freed would not fit the next one's large arrays."""
+def _compute_shared(subject: MeasuredFeatures, name: str) -> None:
+    """Compute a result that several metrics read; the pieces that it frees would not fit the next large arrays."""
     getattr(subject, name)
     if subject.z_ND.nbytes > LARGE:  # a fifth of the time of 1,000 x 64
         give_back_memory()

@@ -1,4 +1,4 @@
-"""Which negatives have weight in a loss, in its batches, and which samples are as close as two views of one.
+"""Negatives that have weight in a loss, in its batches, and samples that are as close as two views of one.
 
 Weights are those of the loss itself: its ``importance`` is zero where a vector does not repel the anchor, so that no
 positive is among them.
@@ -44,7 +44,7 @@ class PairBatch:
     is_copy_NN: Tensor
 
     def asked_of(self, loss: WeighingLoss) -> tuple[Tensor, ...]:
-        """What the loss is called with; samples of unknown class are each a class of their own."""
+        """Arguments of the loss; samples of unknown class are each a class of their own."""
         if self.labels_N is None or not loss.uses_labels:
             return (self.z0_ND, self.z1_ND)
         own_N = -1 - torch.arange(len(self.labels_N))
@@ -70,7 +70,7 @@ def num_negatives(loss: WeighingLoss, batch: PairBatch) -> int:
 
 
 def batch_attention(loss: WeighingLoss, batch: PairBatch) -> PairRecord:
-    r"""How a loss spreads its weight over the negatives of a batch: means over the anchors that weigh any.
+    r"""Measure how a loss spreads its weight over the negatives of a batch: means over the anchors that weigh any.
 
     .. math:: p_{ij} = \alpha_{ij} / \sum_k \alpha_{ik}, \qquad H_i = -\sum_j p_{ij} \log p_{ij}
 
@@ -78,7 +78,7 @@ def batch_attention(loss: WeighingLoss, batch: PairBatch) -> PairRecord:
 
     Source: alphacl2022, Eq. 4 (alpha). Memory of one batch: (2n, 2n).
     """
-    share_AM, is_anchor_A = _shares(loss, batch)
+    share_AM, is_anchor_A = _weight_shares(loss, batch)
     count = num_negatives(loss, batch)
     most_AK = share_AM.topk(min(max(1, round(HARDEST * count)), share_AM.shape[1]), dim=1).values
     label_N, is_same_NN = batch.labels_N, None
@@ -96,8 +96,8 @@ def batch_attention(loss: WeighingLoss, batch: PairBatch) -> PairRecord:
     )
 
 
-def _shares(loss: WeighingLoss, batch: PairBatch) -> tuple[Tensor, Tensor]:
-    """Weights of negatives, each row of which sums to 1, and which vectors are anchors that weigh any."""
+def _weight_shares(loss: WeighingLoss, batch: PairBatch) -> tuple[Tensor, Tensor]:
+    """Return weights of negatives, each row of which sums to 1, and mark the vectors that weigh any as anchors."""
     with torch.no_grad():
         # Below 0, as hard-negative weighting has for the easiest pairs, they attract.
         alpha_AM = loss.importance(*batch.asked_of(loss)).clamp(min=0.0)
@@ -108,7 +108,7 @@ def _shares(loss: WeighingLoss, batch: PairBatch) -> tuple[Tensor, Tensor]:
 
 
 def _mass(share_AM: Tensor, is_anchor_A: Tensor, is_it_NN: Tensor | None) -> tuple[float | None, float | None]:
-    """Share of the weight that falls on some other samples, and of the pairs that they are."""
+    """Return the share of the weight that falls on the marked pairs, and their share of all pairs."""
     if is_it_NN is None or not len(share_AM):
         return None, None
     n = len(is_it_NN)
@@ -154,15 +154,15 @@ def near_samples(
         z0_ND: embeddings of the first view, N <= ``MOST_COMPARED``.
         z1_ND: of the second view.
         plain_ND: of the samples themselves, without augmentation.
-        raw_NF: the samples, as numbers that can be compared (small pictures); None where they are not at hand.
+        raw_NF: the samples, as numbers that can be compared (small pictures); None if they are not at hand.
         num_pairs: largest number of closest pairs that are kept.
 
     Raises:
         ValueError: shapes differ, or too many samples.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    >>> found = near_samples(z, z + torch.tensor([0.2, 0.1]), z)
-    >>> round(found.copy_share, 2)
+    >>> near = near_samples(z, z + torch.tensor([0.2, 0.1]), z)
+    >>> round(near.copy_share, 2)
     0.67
     """
     for name, z_ND in (("z0", z0_ND), ("z1", z1_ND), ("plain", plain_ND)):
@@ -172,19 +172,19 @@ def near_samples(
         raise ValueError(f"z0, z1 and plain must have one shape and at most {MOST_COMPARED} rows, got {shapes}")
     first_ND, second_ND, unit_ND = (unit_rows(z_ND.double()) for z_ND in (z0_ND, z1_ND, plain_ND))
     own_N = (first_ND * second_ND).sum(1)
-    both_ND = (first_ND + second_ND) / 2
-    cosine_NN = (both_ND @ both_ND.T).fill_diagonal_(-torch.inf)
+    mean_ND = (first_ND + second_ND) / 2
+    cosine_NN = (mean_ND @ mean_ND.T).fill_diagonal_(-torch.inf)
     distance_NN = (1 - unit_ND @ unit_ND.T).fill_diagonal_(torch.inf)
     typical = float((1 - own_N).median())
-    # Of views that are equal nothing is nearer than they are.
+    # Nothing is nearer than two views that are equal.
     is_copy_NN = distance_NN < (COPY * typical if typical > SAME else -torch.inf)
     if raw_NF is not None:
         apart_NN = torch.cdist(raw_NF.double(), raw_NF.double())
         is_copy_NN &= apart_NN < ALIKE * apart_NN[torch.ones_like(apart_NN, dtype=torch.bool).triu(1)].median()
     # Each pair once, and none of exact copies.
-    shown_NN = cosine_NN.masked_fill(distance_NN <= SAME, -torch.inf)
-    shown_NN[torch.ones_like(shown_NN, dtype=torch.bool).tril()] = -torch.inf
-    cosine_P, place_P = shown_NN.flatten().topk(min(num_pairs, len(own_N) * (len(own_N) - 1) // 2))
+    distinct_NN = cosine_NN.masked_fill(distance_NN <= SAME, -torch.inf)
+    distinct_NN[torch.ones_like(distinct_NN, dtype=torch.bool).tril()] = -torch.inf
+    cosine_P, place_P = distinct_NN.flatten().topk(min(num_pairs, len(own_N) * (len(own_N) - 1) // 2))
     is_there_P = torch.isfinite(cosine_P)
     cosine_P, place_P = cosine_P[is_there_P], place_P[is_there_P]
     pairs_P2 = torch.stack([place_P // len(own_N), place_P % len(own_N)], dim=1)

@@ -27,7 +27,7 @@ class NearPair(Record):
 
 
 class PairRecord(Record):
-    """Pairs of a run, in batches of its own size. Figures of alpha are None where the loss weighs no pairs.
+    """Pairs of a run, in batches of its own size. Figures of alpha are None if the loss weighs no pairs.
 
     Attributes:
         loss: its name.

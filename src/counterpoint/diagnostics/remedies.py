@@ -1,4 +1,4 @@
-"""What can be tried against a fault: steps in words, and the settings that each changes in a run."""
+"""Remedies that can be tried against a fault: steps in words, and the settings that each changes in a run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ TRIED: Mapping[str, tuple[int, int, float]] = {
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to try.
+    """One step to try against a fault.
 
     Attributes:
         lever: what a run must have for it.
@@ -86,20 +86,20 @@ def _higher_temperature(values: Values) -> Mapping[str, Any]:
 
 
 def _weaker_views(values: Values) -> Mapping[str, Any]:
-    """Half as far from leaving a sample as it is, in all that takes content away."""
-    known = {path.removeprefix("views."): value for path, value in values.items() if path.startswith("views.")}
+    """Halve the strength of every augmentation that takes content away."""
+    views = {path.removeprefix("views."): value for path, value in values.items() if path.startswith("views.")}
     changes: dict[str, Any] = {}
-    if isinstance(crop := known.get("crop_scale"), tuple | list) and crop[0] < 1:
+    if isinstance(crop := views.get("crop_scale"), tuple | list) and crop[0] < 1:
         changes["views.crop_scale"] = (round((1 + float(crop[0])) / 2, 3), 1.0)
     for name in ("jitter_strength", "grayscale", "blur", "noise", "dropout", "solarize"):
-        value = known.get(name)
+        value = views.get(name)
         if isinstance(value, int | float) and value > 0:
             changes[f"views.{name}"] = round(value / 2, 4)
     return changes
 
 
 def _wider_projector(values: Values) -> Mapping[str, Any]:
-    """As wide within, and at its end, as a projector usually is."""
+    """Widen a narrow projector to the usual hidden and output widths."""
     changes: dict[str, Any] = {}
     hidden, features = values.get("projector.hidden"), values.get("projector.features")
     if isinstance(features, int) and features < USUAL_FEATURES:
@@ -110,7 +110,7 @@ def _wider_projector(values: Values) -> Mapping[str, Any]:
 
 
 def _larger_batch(values: Values) -> Mapping[str, Any]:
-    """A usual batch, with the epochs that keep the number of updates."""
+    """Raise the batch to the usual size, and the epochs so that the number of updates stays."""
     now, epochs = values.get("batch_size"), values.get("epochs")
     if not isinstance(now, int) or not isinstance(epochs, int) or now >= USUAL_BATCH:
         return {"batch_size": USUAL_BATCH}

@@ -1,4 +1,4 @@
-"""Whether samples differ from others: along the rows, in two parts told apart by a classifier, in altered pictures."""
+"""Differences between samples: along the rows, in two parts told apart by a classifier, in altered pictures."""
 
 # N samples or pictures, M samples of both parts, D features, S shuffles, B blocks; C channels, P = 2 C moments
 
@@ -36,7 +36,7 @@ CHANNELS = ("red", "green", "blue")
 
 
 def matched_parts(first_N: Tensor, second_N: Tensor, labels_N: Tensor | None) -> tuple[Tensor, Tensor]:
-    """As many samples of both parts, and of each class in both, evenly spaced, at most 512 of a part.
+    """Choose as many samples of both parts, and of each class in both, evenly spaced, at most 512 of a part.
 
     Args:
         first_N: positions of one part.
@@ -50,9 +50,9 @@ def matched_parts(first_N: Tensor, second_N: Tensor, labels_N: Tensor | None) ->
         labels_N = torch.zeros(int(max(first_N.max(), second_N.max())) + 1, dtype=torch.int64)
     chosen: tuple[list[Tensor], list[Tensor]] = ([], [])
     for label in labels_N[labels_N >= 0].unique().tolist():
-        own = [part_N[labels_N[part_N] == label] for part_N in (first_N, second_N)]
-        size = min(map(len, own))
-        for part, places in zip(chosen, own, strict=True):
+        of_class = [part_N[labels_N[part_N] == label] for part_N in (first_N, second_N)]
+        size = min(map(len, of_class))
+        for part, places in zip(chosen, of_class, strict=True):
             part.append(places[torch.linspace(0, len(places) - 1, size).long()])
     first, second = (torch.cat(part) for part in chosen)
     spaced = torch.linspace(0, len(first) - 1, min(len(first), MOST_OF_PART)).long()
@@ -118,7 +118,7 @@ def picture_moments(pictures_NCHW: Tensor) -> Tensor:
 
 
 def altered_input(moments_NP: Tensor, mean_C: Tensor, std_C: Tensor) -> AlteredInput | None:
-    """The one change that explains why pictures differ from those of training; None where none does.
+    """The one change that explains why pictures differ from those of training; None if none does.
 
     Tried are other orders of the channels, inversion and scales. Undoing it must bring the moments back to where
     other pictures of the same source would be, and a third as far as they were or nearer: pictures from elsewhere,
@@ -130,8 +130,8 @@ def altered_input(moments_NP: Tensor, mean_C: Tensor, std_C: Tensor) -> AlteredI
         std_C: of the channels in training; 1 of a constant one.
 
     >>> x = torch.rand(400, 1, 8, 8, generator=torch.manual_seed(0)) ** 2
-    >>> known = x.double().mean()[None], x.double().std()[None]
-    >>> altered_input(picture_moments(x), *known), altered_input(picture_moments(1 - x), *known).change
+    >>> channels = x.double().mean()[None], x.double().std()[None]
+    >>> altered_input(picture_moments(x), *channels), altered_input(picture_moments(1 - x), *channels).change
     (None, 'inverted')
     """
     num, num_moments = moments_NP.shape
@@ -156,9 +156,9 @@ def altered_input(moments_NP: Tensor, mean_C: Tensor, std_C: Tensor) -> AlteredI
         words = f"{'darker' if factor < 1 else 'lighter'}, scaled by {factor:.2g}"
         tried[words] = torch.cat([first_NC / factor, square_NC / factor**2], dim=1)
     before = distance(moments_NP)
-    same = SLACK + (2 * float(chi2.ppf(SAME_CHANCE, num_moments)) / num) ** 0.5
+    same_limit = SLACK + (2 * float(chi2.ppf(SAME_CHANCE, num_moments)) / num) ** 0.5
     after = sorted((distance(undone_NP), change) for change, undone_NP in tried.items())
-    fits = [(left, change) for left, change in after if left <= min(same, before / TIMES)]
+    fits = [(remaining, change) for remaining, change in after if remaining <= min(same_limit, before / TIMES)]
     if before < DIFFERENT or not fits:
         return None
     return AlteredInput(change=", or ".join(change for _, change in fits[:2]), distance=before, undone=fits[0][0])
@@ -207,9 +207,9 @@ def _block_share(z_ND: Tensor, labels_N: Tensor | None, scaled: Callable[[Tensor
     free = len(z_ND) - 1
     trace = total / free
     # The scatter of chance from some of the rows, which is all that it needs.
-    some_ND = centred(torch.linspace(0, free, min(len(z_ND), MOST_LOOKED_AT)).long()).float()
-    gram = some_ND.T @ some_ND if some_ND.shape[1] < len(some_ND) else some_ND @ some_ND.T
-    square_trace = float(gram.square().sum()) / len(some_ND) ** 2
+    sample_ND = centred(torch.linspace(0, free, min(len(z_ND), MOST_LOOKED_AT)).long()).float()
+    gram = sample_ND.T @ sample_ND if sample_ND.shape[1] < len(sample_ND) else sample_ND @ sample_ND.T
+    square_trace = float(gram.square().sum()) / len(sample_ND) ** 2
     excess = between - (NUM_BLOCKS - 1) * trace
     is_chance = excess <= ERRORS * math.sqrt(2 * (NUM_BLOCKS - 1) * square_trace)
     # Lengths that differ by rounding alone are in no order.

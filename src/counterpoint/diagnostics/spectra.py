@@ -1,4 +1,4 @@
-"""How many dimensions features really use: spectra, the literature's ranks, and directions that have vanished."""
+"""Measures of how many dimensions features really use: spectra, the literature's ranks, and vanished directions."""
 
 # N samples, D features, K singular values or directions that N samples can show, R of them resolved
 
@@ -289,14 +289,14 @@ def isotropic_band(num_samples: int, num_dims: int) -> tuple[Tensor, Tensor]:
     count = min(free, num_dims)
     place_K = torch.arange(count, dtype=torch.float64) + 0.5
     ends = [((place_K + shift) / count).clamp(0, 1) for shift in (-BAND, BAND)]
-    low_K, high_K = (_quantiles(num_samples, num_dims, wanted_K).flip(0) for wanted_K in ends)
+    low_K, high_K = (_quantiles(num_samples, num_dims, level_K).flip(0) for level_K in ends)
     # Johnstone's scale, over the edge that it belongs to; a single direction has a variance of chi squared.
-    root, other = free**0.5, num_dims**0.5
-    widths = [abs(root + sign * other) * abs(1 / root + sign / other) ** (1 / 3) / free for sign in (1, -1)]
+    root, root_dims = free**0.5, num_dims**0.5
+    widths = [abs(root + sign * root_dims) * abs(1 / root + sign / root_dims) ** (1 / 3) / free for sign in (1, -1)]
     return (low_K - EDGE * widths[1]).clamp(min=0), high_K + EDGE * widths[0]
 
 
-def _quantiles(num_samples: int, num_dims: int, wanted_K: Tensor) -> Tensor:
+def _quantiles(num_samples: int, num_dims: int, level_K: Tensor) -> Tensor:
     """Quantiles of Marchenko and Pastur's law, of the values that are not zero."""
     ratio = num_dims / max(num_samples - 1, 1)
     low, high = (1 - ratio**0.5) ** 2, (1 + ratio**0.5) ** 2
@@ -306,9 +306,9 @@ def _quantiles(num_samples: int, num_dims: int, wanted_K: Tensor) -> Tensor:
     density_A = angle_A.sin().square() / x_A.clamp(min=1e-300)
     mass_A = torch.cumulative_trapezoid(density_A, angle_A)
     share_A = torch.cat([torch.zeros(1, dtype=torch.float64), mass_A / mass_A[-1]])
-    place_K = torch.searchsorted(share_A, wanted_K).clamp(1, NUM_ANGLES)
+    place_K = torch.searchsorted(share_A, level_K).clamp(1, NUM_ANGLES)
     before_K, after_K = share_A[place_K - 1], share_A[place_K]
-    part_K = (wanted_K - before_K) / (after_K - before_K)
+    part_K = (level_K - before_K) / (after_K - before_K)
     return x_A[place_K - 1] + part_K * (x_A[place_K] - x_A[place_K - 1])
 
 

@@ -1,4 +1,4 @@
-"""What features do within classes: two distant modes, as of two sources, and coordinates that give the label away."""
+"""Faults of features within classes: two distant modes, as of two sources, and coordinates that give the label away."""
 
 # N compared samples with a label, D features, R directions, C classes
 
@@ -43,13 +43,13 @@ def hidden_modes(z_ND: Tensor, labels_N: Tensor) -> float:
         return 0.0
     label_N = labels_N[places].unique(return_inverse=True)[1]
     count_C = torch.bincount(label_N)
-    _, rest_ND = _about_means(z_ND[places], label_N)
-    asked = (count_C >= FEWEST_OF_CLASS).nonzero()[:, 0]
-    if len(asked) < 2 or not bool(rest_ND.any()):
+    _, residual_ND = _residuals(z_ND[places], label_N)
+    large = (count_C >= FEWEST_OF_CLASS).nonzero()[:, 0]
+    if len(large) < 2 or not bool(residual_ND.any()):
         return 0.0
-    directions_DR = torch.svd_lowrank(rest_ND, min(2 * MOST_COMPONENTS, *rest_ND.shape), niter=4)[2]
+    directions_DR = torch.svd_lowrank(residual_ND, min(2 * MOST_COMPONENTS, *residual_ND.shape), niter=4)[2]
     for direction_D in directions_DR.T[:MOST_COMPONENTS]:
-        along_N1 = (rest_ND @ direction_D)[:, None]
+        along_N1 = (residual_ND @ direction_D)[:, None]
         is_first_N, means_21 = two_halves(along_N1)
         share = float(is_first_N.double().mean())
         if not HALF <= share <= 1 - HALF:
@@ -57,7 +57,7 @@ def hidden_modes(z_ND: Tensor, labels_N: Tensor) -> float:
         parts = (along_N1[is_first_N], along_N1[~is_first_N])
         deviation = math.sqrt(sum(float(part.var(correction=0)) for part in parts) / 2)
         share_C = torch.zeros(len(count_C)).index_add_(0, label_N, is_first_N.float()) / count_C
-        is_both_C = (share_C[asked] > HALF / 2) & (share_C[asked] < 1 - HALF / 2)
+        is_both_C = (share_C[large] > HALF / 2) & (share_C[large] < 1 - HALF / 2)
         if float((means_21[0] - means_21[1]).abs()) > FAR * deviation and float(is_both_C.float().mean()) >= BOTH:
             return min(share, 1 - share)
     return 0.0
@@ -85,50 +85,50 @@ def leaked_dims(z_ND: Tensor, labels_N: Tensor) -> Tensor:
     places = labelled_places(labels_N)
     label_N = labels_N[places].unique(return_inverse=True)[1]
     num, num_classes = len(places), int(label_N.max()) + 1 if len(places) else 0
-    none = places[:0]
+    no_dims = places[:0]
     if num < max(FEWEST, 2 * num_classes) or num_classes < 2 or z_ND.shape[1] < 2:
-        return none
-    x_ND, rest_ND = _about_means(z_ND[places], label_N)
+        return no_dims
+    x_ND, residual_ND = _residuals(z_ND[places], label_N)
     # Both without bias, so that many small classes explain nothing by chance.
-    within_D = rest_ND.square().sum(dim=0) / (num - num_classes)
+    within_D = residual_ND.square().sum(dim=0) / (num - num_classes)
     total_D = x_ND.square().sum(dim=0) / (num - 1)
     is_alive_D = total_D > 1e-20 * float(total_D.max())
-    told_D = torch.where(is_alive_D, 1 - within_D / total_D, 0.0).clamp(min=0.0)
-    if not is_alive_D.any() or float(told_D[is_alive_D].median()) >= OTHERS:
-        return none
+    explained_D = torch.where(is_alive_D, 1 - within_D / total_D, 0.0).clamp(min=0.0)
+    if not is_alive_D.any() or float(explained_D[is_alive_D].median()) >= OTHERS:
+        return no_dims
     usual = USUAL * float(total_D[is_alive_D].median())
-    is_leak_D = (told_D > WRITTEN) | ((told_D > TOLD) & (total_D <= usual))
-    parting = _parting(x_ND, label_N, within_D, is_alive_D & ~is_leak_D & (total_D <= usual), num_classes)
-    if len(parting) and _told_without(x_ND, label_N, parting, num_classes) < ALONE:
+    is_leak_D = (explained_D > WRITTEN) | ((explained_D > TOLD) & (total_D <= usual))
+    parting = _parting_dims(x_ND, label_N, within_D, is_alive_D & ~is_leak_D & (total_D <= usual), num_classes)
+    if len(parting) and _accuracy_without(x_ND, label_N, parting, num_classes) < ALONE:
         is_leak_D[parting] = True
     return is_leak_D.nonzero()[:, 0]
 
 
-def _parting(x_ND: Tensor, label_N: Tensor, within_D: Tensor, is_asked_D: Tensor, num_classes: int) -> Tensor:
-    """Coordinates along which each class has a stretch of its own, with wide gaps between."""
-    asked = is_asked_D.nonzero()[:, 0]
-    sorted_ND, order_ND = x_ND[:, asked].sort(dim=0)
+def _parting_dims(x_ND: Tensor, label_N: Tensor, within_D: Tensor, is_candidate_D: Tensor, num_classes: int) -> Tensor:
+    """Return coordinates along which each class has a stretch of its own, with wide gaps between."""
+    candidates = is_candidate_D.nonzero()[:, 0]
+    sorted_ND, order_ND = x_ND[:, candidates].sort(dim=0)
     along_ND = label_N[order_ND]
     is_change_MD = along_ND[1:] != along_ND[:-1]
     gap_MD = torch.where(is_change_MD, sorted_ND[1:] - sorted_ND[:-1], math.inf)
-    is_wide_D = gap_MD.amin(dim=0) > GAP * within_D[asked].sqrt()
-    return asked[(is_change_MD.sum(dim=0) == num_classes - 1) & is_wide_D]
+    is_wide_D = gap_MD.amin(dim=0) > GAP * within_D[candidates].sqrt()
+    return candidates[(is_change_MD.sum(dim=0) == num_classes - 1) & is_wide_D]
 
 
-def _told_without(x_ND: Tensor, label_N: Tensor, leaks: Tensor, num_classes: int) -> float:
-    """Share of the labels that the other coordinates tell, by votes or by a regression that leaves each sample out."""
+def _accuracy_without(x_ND: Tensor, label_N: Tensor, leaks: Tensor, num_classes: int) -> float:
+    """Share of labels that the other coordinates predict, by votes or by a regression that leaves each sample out."""
     is_other_D = torch.ones(x_ND.shape[1], dtype=torch.bool)
     is_other_D[leaks] = False
     if not is_other_D.any():
         return 1.0
-    rest_NE = x_ND[:, is_other_D]
-    fit_NC = left_out_fit(rest_NE, torch.nn.functional.one_hot(label_N, num_classes).double())
-    both = (fit_NC, nearest_votes(unit_rows(rest_NE), label_N, num_classes))
-    return max(float((each.argmax(dim=1) == label_N).double().mean()) for each in both)
+    other_NE = x_ND[:, is_other_D]
+    fit_NC = left_out_fit(other_NE, torch.nn.functional.one_hot(label_N, num_classes).double())
+    predictions = (fit_NC, nearest_votes(unit_rows(other_NE), label_N, num_classes))
+    return max(float((score_NC.argmax(dim=1) == label_N).double().mean()) for score_NC in predictions)
 
 
-def _about_means(z_ND: Tensor, label_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Samples less their mean, and less the mean of their class, float64."""
+def _residuals(z_ND: Tensor, label_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Return samples less their mean, and less the mean of their class, float64."""
     x_ND = z_ND.double()
     x_ND = x_ND - x_ND.mean(dim=0)
     count_C = torch.bincount(label_N)

@@ -35,7 +35,7 @@ UNFINISHED, DROPPED = ".tmp", ".trash"  # ends of hidden names that are never ta
 
 @dataclass(frozen=True)
 class Position:
-    """How far training has come: ``epoch`` whole epochs, ``batch`` batches into the next, ``step`` updates in all."""
+    """Progress of training: ``epoch`` whole epochs, ``batch`` batches into the next, ``step`` updates in all."""
 
     epoch: int
     batch: int
@@ -72,7 +72,7 @@ class Restored:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a checkpoint remembers of its run: how far it had come, and what it was computed with."""
+    """Facts that a checkpoint remembers of its run: how far it had come, and what it was computed with."""
 
     path: Path
     position: Position
@@ -155,12 +155,12 @@ def restore_checkpoint(folder: Path) -> Restored:
 
 
 def newest_memory(folder: Path) -> Memory | None:
-    """What the newest checkpoint whose manifest and state are sound remembers; its tensors are not looked at."""
+    """Memory of the newest checkpoint whose manifest and state are sound; its tensors are not looked at."""
     return next((memory for path in list_checkpoints(folder) if (memory := read_memory(path)) is not None), None)
 
 
 def read_memory(path: Path) -> Memory | None:
-    """What one checkpoint remembers; None where its manifest or its state is damaged."""
+    """Memory of one checkpoint; None if its manifest or its state is damaged."""
     seal = (read_manifest(path) or {}).get(STATE)
     try:
         if seal is not None and sha256_of(path / STATE) == seal.sha256:
@@ -188,18 +188,18 @@ def load_checkpoint(path: Path) -> Snapshot:
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Checkpoints, newest first; whether they verify is not looked at."""
-    found = [path for path in folder.glob(f"{PREFIX}*") if path.is_dir()]
-    return sorted(found, key=lambda path: (step_of(path), path.name), reverse=True)
+    folders = [path for path in folder.glob(f"{PREFIX}*") if path.is_dir()]
+    return sorted(folders, key=lambda path: (step_of(path), path.name), reverse=True)
 
 
 def checkpoints_by_step(folder: Path) -> dict[int, Path]:
     """Checkpoints by their steps, ascending; of one step the newest."""
-    found = {step_of(path): path for path in reversed(list_checkpoints(folder))}
-    return {step: found[step] for step in sorted(found) if step >= 0}
+    by_step = {step_of(path): path for path in reversed(list_checkpoints(folder))}
+    return {step: by_step[step] for step in sorted(by_step) if step >= 0}
 
 
 def record_path(folder: Path, step: int) -> Path:
-    """Where the record of the step after a checkpoint is kept; it is dropped with the checkpoint."""
+    """Path of the record of the step after a checkpoint; the record is dropped with the checkpoint."""
     return folder / f"after-{step:08d}.json"
 
 
@@ -211,8 +211,8 @@ def drop_old(folder: Path, step: int, keep: int, stays: Collection[int] = ()) ->
     Each is renamed first: half of one never has a checkpoint's name.
     """
     # Later ones stay, and so do copies by hand, such as `step-00000120 (copy)`, whose step is -1.
-    known = [path for path in list_checkpoints(folder) if 0 <= step_of(path) <= step and step_of(path) not in stays]
-    for path in known[keep:]:
+    paths = [path for path in list_checkpoints(folder) if 0 <= step_of(path) <= step and step_of(path) not in stays]
+    for path in paths[keep:]:
         trash = path.with_name(f".{path.name}{DROPPED}")
         path.rename(trash)
         _discard(trash)
@@ -273,12 +273,12 @@ def _read(path: Path) -> Snapshot:
     try:
         plain = _plain_state(path)
         state = FullState(
-            model=_tensors(path / MODEL),
-            optimizer=unpack(plain["optimizer"], _tensors(path / OPTIMIZER)),
+            model=_read_tensors(path / MODEL),
+            optimizer=unpack(plain["optimizer"], _read_tensors(path / OPTIMIZER)),
             scaler=plain["scaler"],
         )
         position = Position(**plain["position"])
-        return Snapshot(state, _tensors(path / AVERAGE), position, plain["log"], plain["facts"])
+        return Snapshot(state, _read_tensors(path / AVERAGE), position, plain["log"], plain["facts"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"checkpoint {path} cannot be read: {first_line(error)}") from error
 
@@ -291,16 +291,16 @@ def _plain_state(path: Path) -> dict[str, Any]:
     return plain
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
-    """Tensors in memory of their own: as loaded they are parts of the file, which may be dropped."""
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read tensors into memory of their own: as loaded they are parts of the file, which may be dropped."""
     return {name: value.clone() for name, value in read_tensors(path).items()}
 
 
 def _is_same(target: Path, seals: dict[str, Seal]) -> bool:
-    """Whether that checkpoint exists, verifies and holds the same tensors."""
-    # Not the state file: its facts (versions, threads) may differ where the state of training is the same.
-    known = read_manifest(target)
-    if known is None or any(known.get(name) != seals[name] for name in (MODEL, OPTIMIZER, AVERAGE)):
+    """Tell whether that checkpoint exists, verifies and holds the same tensors."""
+    # The state file is left out: its facts (versions, threads) may differ although the state of training does not.
+    manifest = read_manifest(target)
+    if manifest is None or any(manifest.get(name) != seals[name] for name in (MODEL, OPTIMIZER, AVERAGE)):
         return False
     return find_damage(target) is None  # last, since it reads every byte
 

@@ -1,4 +1,4 @@
-"""How a checkpoint lies on disk: plain data as JSON beside named tensors, sealed by a manifest of sizes and hashes.
+"""Format of a checkpoint on disk: plain data as JSON beside named tensors, sealed by a manifest of sizes and hashes.
 
 No byte, file or name in a sealed folder can change unnoticed.
 """
@@ -22,7 +22,7 @@ MANIFEST = "MANIFEST.json"
 PREFIX = "step-"
 MAX_MANIFEST_BYTES = 1 << 16  # what is larger is not a manifest, and is not read into memory
 
-# What JSON has no word for is an object with one key that begins with $; dictionaries with such keys become pairs.
+# A value that JSON lacks is an object with one key that begins with $; dictionaries with such keys become pairs.
 
 
 def pack(value: Any, tensors: dict[str, Tensor], name: str = "") -> Any:
@@ -36,10 +36,10 @@ def pack(value: Any, tensors: dict[str, Tensor], name: str = "") -> Any:
     Raises:
         TypeError: something else is in it; its path is named.
 
-    >>> found = {}
-    >>> pack({"state": {0: {"sum": Tensor([1.0])}}, "betas": (0.9, math.inf)}, found)
+    >>> saved = {}
+    >>> pack({"state": {0: {"sum": Tensor([1.0])}}, "betas": (0.9, math.inf)}, saved)
     {'state': {'$pairs': [[0, {'sum': {'$tensor': 'state.0.sum'}}]]}, 'betas': {'$tuple': [0.9, {'$number': 'inf'}]}}
-    >>> list(found)
+    >>> list(saved)
     ['state.0.sum']
     """
     if isinstance(value, Tensor):
@@ -56,8 +56,8 @@ def pack(value: Any, tensors: dict[str, Tensor], name: str = "") -> Any:
         # JSON would turn the optimiser's parameter numbers, 0, 1, ..., into text.
         is_plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
         if odd := [key for key in value if type(key) not in (bool, int, str)]:
-            what = f"a key of type {type(odd[0]).__name__}, which a checkpoint cannot hold"
-            raise TypeError(f"{name or 'the state'} has {what}")
+            kind = type(odd[0]).__name__
+            raise TypeError(f"{name or 'the state'} has a key of type {kind}, which a checkpoint cannot hold")
         return dict(children) if is_plain else {"$pairs": [list(child) for child in children]}
     if isinstance(value, list | tuple):
         packed = [pack(child, tensors, _join(name, index)) for index, child in enumerate(value)]
@@ -105,7 +105,7 @@ def folder_name(step: int) -> str:
 
 
 def step_of(path: Path) -> int:
-    """Step that a folder's name speaks of; -1 where it speaks of none.
+    """Step in the name of a folder; -1 if it has none.
 
     >>> step_of(Path("step-00000120")), step_of(Path("step-00000120 (copy)"))
     (120, -1)
@@ -130,7 +130,7 @@ def write_manifest(folder: Path, step: int, seals: Mapping[str, Seal]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Seal] | None:
-    """Size and hash of every other file by name; None where the manifest is damaged."""
+    """Size and hash of every other file by name; None if the manifest is damaged."""
     try:
         body = _body(folder)
         return {str(name): Seal(**seal) for name, seal in body["files"].items()}
@@ -156,14 +156,14 @@ def find_damage(folder: Path) -> str | None:
         return f"{MANIFEST} is unreadable ({type(error).__name__})"
 
 
-def _wrong_names(folder: Path, known: set[str]) -> str | None:
+def _wrong_names(folder: Path, expected: set[str]) -> str | None:
     with os.scandir(folder) as entries:
-        found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}  # a link may lead anywhere
-    if missing := sorted(known - set(found)):
+        present = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}  # a link may lead anywhere
+    if missing := sorted(expected - set(present)):
         return f"{missing[0]} is missing"
-    if foreign := sorted(set(found) - known - {MANIFEST}):
+    if foreign := sorted(set(present) - expected - {MANIFEST}):
         return f"{foreign[0]} does not belong there"
-    odd = sorted(name for name, is_file in found.items() if not is_file)
+    odd = sorted(name for name, is_file in present.items() if not is_file)
     return f"{odd[0]} is not a file" if odd else None
 
 
@@ -178,22 +178,22 @@ def _wrong_content(folder: Path, seals: Mapping[str, Seal]) -> str | None:
 
 
 def _body(folder: Path) -> dict[str, Any]:
-    """What the manifest says, once it is known to be whole."""
+    """Return the body of the manifest, once it is known to be whole."""
     path = folder / MANIFEST
     status = os.lstat(path)  # of the link itself, if it is one
     if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= MAX_MANIFEST_BYTES:
         raise ValueError(f"{MANIFEST} is not a manifest ({status.st_size} bytes)")
     content = path.read_bytes()
     try:
-        told = json.loads(content)
-        body = told.get("body")
+        manifest = json.loads(content)
+        body = manifest.get("body")
     except (ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"{MANIFEST} is unreadable ({type(error).__name__})") from None
     # Compared as bytes: a blank more is a change, though the JSON is the same.
     if isinstance(body, dict) and body.get("format") == FORMAT and content == _manifest_bytes(body):
         return body
     # Format 1 had it outside of the body.
-    version = told.get("format", body.get("format", FORMAT) if isinstance(body, dict) else FORMAT)
+    version = manifest.get("format", body.get("format", FORMAT) if isinstance(body, dict) else FORMAT)
     if version != FORMAT:
         raise ValueError(f"{MANIFEST} says format {version!r}; this version reads {FORMAT}")
     raise ValueError(f"{MANIFEST} does not match its own hash")

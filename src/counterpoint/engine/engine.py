@@ -1,4 +1,4 @@
-"""What a training step runs on: device, mixed precision and several ranks, in plain torch; its state in and out.
+"""The engine of training steps: device, mixed precision and several ranks, in plain torch; its state in and out.
 
 Where an encoder is too large for one GPU, every rank keeps a part of each weight and borrows the rest (FSDP2). Weights,
 gradients and optimiser state are sharded along their first axis; buffers are whole on every rank, and so are scalar
@@ -123,7 +123,7 @@ class Engine:
         return self.module
 
     def in_precision(self) -> AbstractContextManager[Any]:
-        """Around the forward pass: mixed precision, where the run has one."""
+        """Context of the forward pass: mixed precision, if the run has one."""
         return torch.autocast(self.device.type, dtype=self._dtype, enabled=self._dtype is not None)
 
     def backward(self, loss: Tensor) -> None:
@@ -163,13 +163,13 @@ class Engine:
         # An optimiser's state goes by number: parameters counted through all groups in order.
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         saved, names = _OptimizerState.model_validate(state.optimizer), entries_of(self.optimizer)
-        # Of the groups only the parameters: rates, decays and the like come from the settings.
+        # Only the parameters of the groups are loaded: rates, decays and the like come from the settings.
         groups = self.optimizer.state_dict()["param_groups"]
         if [group.get("params") for group in saved.param_groups] != [group["params"] for group in groups]:
             raise RuntimeError("the state of the optimiser is of other groups of parameters")
         if unknown := set(saved.state) - set(range(len(parameters))):
             raise RuntimeError(f"the state of the optimiser has no parameter {min(unknown)}")
-        # In one order on all ranks, which put shards together name by name.
+        # The order is the same on all ranks, which put shards together name by name.
         entries = {
             number: {name: _for_parameter(name, values.get(name), parameters[number]) for name in names}
             for number, values in saved.state.items()
@@ -179,7 +179,7 @@ class Engine:
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
-    """A copy: training continues while a checkpoint is written."""
+    """Copy a tensor to the CPU, as training continues while a checkpoint is written."""
     return whole_tensor(tensor.detach()).to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
@@ -209,15 +209,15 @@ def shard(method: nn.Module, optimizer: Optimizer, device: torch.device) -> None
     """
     assert not optimizer.state, "optimisers are sharded before their first step"
     mesh = init_device_mesh(device.type, (world_size(),))
-    # By name, as `fully_shard` puts new parameters in the place of those that the optimiser knows.
+    # Parameters are found again by name, as `fully_shard` puts new ones in the place of those the optimiser knows.
     place_of = {parameter: name for name, parameter in method.named_parameters()}
-    whole = {parameter for parameter in place_of if parameter.ndim == 0}
+    scalars = {parameter for parameter in place_of if parameter.ndim == 0}
     if not CAN_SHARD:
         raise UsageError("strategy fsdp needs torch 2.7 or newer; install it, or use strategy ddp")
-    kept_whole: dict[str, Any] = {"ignored_params": whole} if whole else {}
-    # From the inside out: a unit takes what no unit within it has taken.
+    exceptions: dict[str, Any] = {"ignored_params": scalars} if scalars else {}
+    # Units are sharded from the inside out: each takes what no unit within it has taken.
     for unit in dict.fromkeys([*blocks(method), getattr(method, "backbone", method), method]):
-        fully_shard(unit, mesh=mesh, **kept_whole)
+        fully_shard(unit, mesh=mesh, **exceptions)
     sharded = dict(method.named_parameters())
     for group in optimizer.param_groups:
         group["params"] = [sharded[place_of[parameter]] for parameter in group["params"]]
@@ -247,10 +247,10 @@ def read_sharded_gradients(method: nn.Module) -> Gradients:
         method: after the backward pass. Scalars' gradients are averaged over ranks here, in place.
     """
     names, gradients = with_gradients(method)
-    # What this rank holds; the squares of these lengths are added up over ranks.
+    # Parts that this rank holds; the squares of their lengths are added up over ranks.
     tensors = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients]
     is_whole = [not isinstance(gradient, DTensor) for gradient in gradients]
-    # In float64: the square of a large float32 length overflows.
+    # Squares are in float64: that of a large float32 length overflows.
     squares = norms_of(tensors).double().square()
     scalars = [tensor for tensor, alone in zip(tensors, is_whole, strict=True) if alone]
     # Squares of shards and gradients of scalars in one collective, and one wait for the device.

@@ -57,7 +57,7 @@ class LossScale:
             self.value, self.good_steps = min(self.value * GROWTH, HIGHEST), 0
 
     def state(self) -> dict[str, float]:
-        """For a checkpoint; empty where there is nothing to remember."""
+        """State for a checkpoint; empty if there is nothing to remember."""
         return {"value": self.value, "good_steps": float(self.good_steps)} if self.is_active else {}
 
     def restore(self, state: dict[str, float]) -> None:
@@ -112,8 +112,8 @@ def read_gradients(method: nn.Module) -> Gradients:
 
 def with_gradients(method: nn.Module) -> tuple[list[str], list[Tensor]]:
     """Names and gradients of the parameters that have one."""
-    found = [(name, p.grad) for name, p in method.named_parameters() if p.grad is not None]
-    return [name for name, _ in found], [gradient for _, gradient in found]
+    pairs = [(name, p.grad) for name, p in method.named_parameters() if p.grad is not None]
+    return [name for name, _ in pairs], [gradient for _, gradient in pairs]
 
 
 def norms_of(tensors: list[Tensor]) -> Tensor:

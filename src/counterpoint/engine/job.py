@@ -76,10 +76,10 @@ class TrainingJob:
     def lasting_steps(self) -> frozenset[int]:
         """Updates after which a checkpoint is saved that stays."""
         epochs = self.settings.engine.checkpoint_at
-        each = self.loader.order.batches_per_epoch
-        return frozenset() if epochs == "none" else frozenset(epoch * each for epoch in epochs)
+        per_epoch = self.loader.order.batches_per_epoch
+        return frozenset() if epochs == "none" else frozenset(epoch * per_epoch for epoch in epochs)
 
     def is_due(self, step: int) -> bool:
-        """Whether a checkpoint is due after this number of steps, anywhere in an epoch."""
+        """Tell whether a checkpoint is due after this number of steps, anywhere in an epoch."""
         every = self.settings.engine.checkpoint_steps
         return (every != "none" and step % every == 0) or step in self.lasting_steps

@@ -26,8 +26,8 @@ def build_loggers(settings: EngineSettings, folder: RunFolder) -> tuple[Logger, 
     Raises:
         UsageError: a package is not installed.
     """
-    asked = [name for name in CATALOGUE if getattr(settings, name)]
-    for name in asked:
+    names = [name for name in CATALOGUE if getattr(settings, name)]
+    for name in names:
         spec = find_spec(name)
         # A plain folder of its name, such as those we write to, is a namespace package, which has no origin.
         if spec is None or spec.origin is None:
@@ -35,11 +35,11 @@ def build_loggers(settings: EngineSettings, folder: RunFolder) -> tuple[Logger, 
                 f"engine.{name} is true, but {name} is not installed; pip install {name}, or leave it "
                 "out (metrics.jsonl is always written)"
             )
-    return tuple(CATALOGUE[name](folder) for name in asked)
+    return tuple(CATALOGUE[name](folder) for name in names)
 
 
 class TensorBoardLogger:
-    """Each figure of an epoch as a curve over updates, in ``RUN/tensorboard``.
+    """Writes each figure of an epoch as a curve over updates, in ``RUN/tensorboard``.
 
     TensorBoard is told to forget what earlier processes logged from the first record's update on: a run that was
     killed after its last checkpoint shows no epoch twice.
@@ -74,7 +74,7 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """Each record to Weights & Biases, without an account: offline, unless ``WANDB_MODE`` says otherwise.
+    """Sends each record to Weights & Biases, without an account: offline, unless ``WANDB_MODE`` says otherwise.
 
     A resumed run continues under the id of the run. Runs that were offline are sent by ``wandb sync --append``.
 

@@ -93,7 +93,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
         while state.position.epoch < job.num_epochs:
             _run_epoch(job, state, display, stop)
     for logger in job.loggers:
-        if note := _tried(logger, logger.close):
+        if note := _log_safely(logger, logger.close):
             reporter.say(note)
     return job.engine.full_state().model
 
@@ -130,7 +130,7 @@ def _run_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, sto
         display.step_done(epoch)
         while state.notes:
             display.reporter.say(state.notes.pop(0))
-        # Not after the last batch: the epoch's record is written before a checkpoint says that the epoch is
+        # No checkpoint after the last batch: the epoch's record is written before a checkpoint says that the epoch is
         # done.
         if state.position.batch < num_batches:
             _maybe_leave(job, state, stop_code)
@@ -151,7 +151,7 @@ def _one_step(job: TrainingJob, state: LoopState, batch: Batch, stop: StopReques
     """Take a step and note what came of it; returns the exit code that a signal asks for, or 0."""
     before = state.position
     with GENERATOR:
-        outcome = take_step(job, batch, before, asked=lambda: stop.exit_code or 0)
+        outcome = take_step(job, batch, before, poll_stop=lambda: stop.exit_code or 0)
     state.log.loss_sum += outcome.loss
     # The length of a gradient that overflowed is infinite or NaN and would spoil the epoch's mean.
     state.log.norm_sum += outcome.update.gradient_norm if outcome.update.is_applied else 0.0
@@ -192,10 +192,10 @@ def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
     append_line(job.folder.metrics, record.metrics())
     append_line(job.folder.timings, record.timings())
     figures = {**record.metrics(), **record.timings()}
-    return [note for logger in job.loggers if (note := _tried(logger, lambda logger=logger: logger(figures)))]
+    return [note for logger in job.loggers if (note := _log_safely(logger, lambda logger=logger: logger(figures)))]
 
 
-def _tried(logger: Logger, act: Callable[[], None]) -> str:
+def _log_safely(logger: Logger, act: Callable[[], None]) -> str:
     """Let a logger do something; what it raises ends no run, since the figures are in ``metrics.jsonl``, too."""
     try:
         act()
@@ -223,7 +223,7 @@ def _record(job: TrainingJob, state: LoopState, measured: dict[str, float], step
 
 
 def _step_record(job: TrainingJob, before: Position, outcome: StepOutcome) -> StepRecord:
-    """What a step was, for a later replay. Every rank calls it."""
+    """Record a step for a later replay. Every rank calls it."""
     # Ids of all ranks together, from the order: the batch at hand is this rank's share.
     ids = job.loader.order.batches(before.epoch)[before.batch]
     digest = weights_digest(job.engine.full_state().model)

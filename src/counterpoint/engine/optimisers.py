@@ -61,9 +61,9 @@ def build_optimizer(module: nn.Module, settings: OptimSettings, *, is_sharded: b
     decay = float(settings.weight_decay)
     groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": decay, "is_adapted": True}]
     groups += [
-        {"params": rest, "weight_decay": of_rest, "is_adapted": False}
-        for rest, of_rest in ((vectors, decay if settings.decay_all else 0.0), (scalars, 0.0))
-        if rest
+        {"params": parameters, "weight_decay": own_decay, "is_adapted": False}
+        for parameters, own_decay in ((vectors, decay if settings.decay_all else 0.0), (scalars, 0.0))
+        if parameters
     ]
     optimizer = _optimizer(groups, settings, is_sharded=is_sharded)
     # A hook, since every way of loading passes through it. Groups are saved with their flags, such as fused=True,
@@ -79,15 +79,15 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
 
 
 def entries_of(optimizer: Optimizer) -> list[str]:
-    """Names of what an optimiser keeps for each parameter in its order, found by a step of another one of its kind."""
+    """Names of the values that an optimiser keeps for a parameter, in order, found by a step of another of its kind."""
     parameter = nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
-    taken = inspect.signature(type(optimizer)).parameters
-    other = type(optimizer)(
-        [parameter], **{name: optimizer.defaults[name] for name in taken if name in optimizer.defaults}
+    arguments = inspect.signature(type(optimizer)).parameters
+    twin = type(optimizer)(
+        [parameter], **{name: optimizer.defaults[name] for name in arguments if name in optimizer.defaults}
     )
-    other.step()
-    return list(other.state[parameter])
+    twin.step()
+    return list(twin.state[parameter])
 
 
 def _optimizer(groups: list[dict[str, Any]], settings: OptimSettings, *, is_sharded: bool) -> Optimizer:
@@ -116,18 +116,18 @@ def _keep_kernels(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]
 
 def _undecayed(module: nn.Module) -> set[int]:
     """Identities of biases, norms, scalars and vectors, and of what a part itself exempts."""
-    found: set[int] = set()
+    exempt_ids: set[int] = set()
     for part in module.modules():
         own: dict[str, Tensor] = dict(part.named_parameters(recurse=False))
         is_norm = isinstance(part, SCALES_AND_SHIFTS)
         # The number of axes alone does not tell: LayerNorm over (c, h, w) has scales of three axes, and a bias
         # may have two.
-        found.update(id(p) for name, p in own.items() if p.ndim <= 1 or name == "bias" or is_norm)
+        exempt_ids.update(id(p) for name, p in own.items() if p.ndim <= 1 or name == "bias" or is_norm)
         exempts: Callable[[], Collection[str]] | None = getattr(part, "no_weight_decay", None)
         if exempts is not None:
             names = exempts()
-            found.update(id(p) for name, p in part.named_parameters() if name in names)
-    return found
+            exempt_ids.update(id(p) for name, p in part.named_parameters() if name in names)
+    return exempt_ids
 
 
 class LARS(Optimizer):
@@ -202,14 +202,14 @@ class LARS(Optimizer):
         return loss
 
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """One step of one group: v = m v + r g + r beta w, then w = w - lr v."""
+        """Take one step of one group: v = m v + r g + r beta w, then w = w - lr v."""
         grads = [p.grad for p in params if p.grad is not None]
-        # On the device, with scalar tensors for r, so that no step waits for a number.
+        # Ratios are scalar tensors on the device, so that no step waits for a number.
         ratios = [p.new_ones(()) for p in params]
         if group["is_adapted"]:  # Eq. 6 for every parameter at once
             norms: list[Any] = [torch.stack(torch._foreach_norm(part)) for part in (params, grads)]
-            # Where the parameters are spread over ranks (DTensors), of all shards: one exchange for all of them.
-            weight, grad = (each.full_tensor() if hasattr(each, "full_tensor") else each for each in norms)
+            # Norms of parameters that are spread over ranks (DTensors) are those of all shards, by one exchange.
+            weight, grad = (norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in norms)
             ratio = group["trust"] * weight / (grad + group["weight_decay"] * weight)
             if group["is_clipped"]:
                 # The whole rate is lr r: min(r / lr, 1) keeps it at or below lr.
@@ -294,10 +294,10 @@ class Schedule:
             return self.peak * ((step + 1) / self.num_warmup)  # the last one exactly the peak
         # s_t; the max is for a warm-up that ends within a held epoch (W = 5, h = 3, t = 5: held at 3), the max
         # below for one that takes the whole run.
-        held = step // self.held_for * self.held_for
+        held_step = step // self.held_for * self.held_for
         begins = self.num_warmup + self.num_peak
         length = max(1, self.num_steps - begins) if self.num_cosine is None else self.num_cosine
-        share = max(0, held - begins) / length
+        share = max(0, held_step - begins) / length
         # loshchilov2017, Eq. 5, with eta_min = f eta.
         cosine = 0.5 * (1.0 + math.cos(math.pi * share))
         return self.peak * (self.final_share + (1.0 - self.final_share) * cosine)
@@ -325,7 +325,7 @@ def build_schedule(settings: OptimSettings, *, num_epochs: int, batches_per_epoc
             f"optim.warmup_epochs must be at most the number of epochs, {num_epochs}, got {warmup_epochs:g}; about 5 % "
             "of them is common"
         )
-    asked = settings.cosine_epochs
+    cosine_epochs = settings.cosine_epochs
     return Schedule(
         peak=float(settings.learning_rate),
         num_steps=num_epochs * batches_per_epoch,
@@ -333,5 +333,5 @@ def build_schedule(settings: OptimSettings, *, num_epochs: int, batches_per_epoc
         final_share=1.0 if settings.schedule == "constant" else settings.final_share,
         held_for=batches_per_epoch if settings.schedule == "epoch-cosine" else 1,
         num_peak=round(settings.peak_epochs * batches_per_epoch),
-        num_cosine=None if asked == "none" else max(1, round(asked * batches_per_epoch)),
+        num_cosine=None if cosine_epochs == "none" else max(1, round(cosine_epochs * batches_per_epoch)),
     )

@@ -1,4 +1,4 @@
-"""Where a run is computed: device, precision, the processes that share it, and what one or all of them do together."""
+"""Placement of a run: device, precision, the processes that share it, and what one or all of them do together."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and in which precision a run is computed, and why.
+    """Device and precision in which a run is computed, and the reasons.
 
     Attributes:
         device: cpu or cuda.
@@ -89,7 +89,7 @@ def place(device: str, precision: str, *, environment: Mapping[str, str] | None 
 
 @contextmanager
 def ranks_joined(placement: Placement) -> Iterator[None]:
-    """Within, the ranks that torchrun started form one group; nothing for one process.
+    """Join the ranks that torchrun started to one group inside the block; nothing for one process.
 
     Args:
         placement: who and where this process is.
@@ -118,7 +118,7 @@ def ranks_joined(placement: Placement) -> Iterator[None]:
 
 
 def on_all_ranks(body: Callable[[], Result]) -> Result:
-    """Run something on every rank; where it fails on any of them, all raise, so that none is left waiting.
+    """Run something on every rank; if it fails on any of them, all raise, so that none is left waiting.
 
     Args:
         body: takes nothing and calls no collective.
@@ -129,7 +129,7 @@ def on_all_ranks(body: Callable[[], Result]) -> Result:
     >>> on_all_ranks(lambda: 1 + 1)
     2
     """
-    outcome, texts = _done(body)
+    outcome, texts = _run_and_tell(body)
     for number, text in enumerate(texts):
         if text:
             raise RunError(f"rank {number}: {text}")
@@ -137,7 +137,7 @@ def on_all_ranks(body: Callable[[], Result]) -> Result:
 
 
 def from_first_rank(body: Callable[[], str]) -> str:
-    """What rank 0 finds, on every rank: several machines may see a shared folder differently for a while.
+    """Return on every rank what rank 0 finds: machines may see a shared folder differently for a while.
 
     Args:
         body: runs on rank 0.
@@ -148,9 +148,9 @@ def from_first_rank(body: Callable[[], str]) -> str:
     >>> from_first_rank(lambda: "begin")
     'begin'
     """
-    found: list[str] = []  # empty on the other ranks
-    on_first_rank(lambda: found.append(body()))
-    return broadcast_text(found[0] if found else "")
+    texts: list[str] = []  # empty on the other ranks
+    on_first_rank(lambda: texts.append(body()))
+    return broadcast_text(texts[0] if texts else "")
 
 
 def on_first_rank(body: Callable[[], Any]) -> None:
@@ -165,13 +165,13 @@ def on_first_rank(body: Callable[[], Any]) -> None:
     >>> on_first_rank(lambda: print("once"))
     once
     """
-    _, texts = _done(body if rank() == 0 else lambda: None)
+    _, texts = _run_and_tell(body if rank() == 0 else lambda: None)
     if texts[0]:
         raise RunError(texts[0])
 
 
-def _done(body: Callable[[], Result]) -> tuple[list[Result], list[str]]:
-    """What a body gave, and the error of each rank in words; raises what it raised here."""
+def _run_and_tell(body: Callable[[], Result]) -> tuple[list[Result], list[str]]:
+    """Run a body; return its result and the error of each rank in words; raise what it raised here."""
     outcome: list[Result] = []
     failure: Exception | None = None
     try:

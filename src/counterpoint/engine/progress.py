@@ -1,4 +1,4 @@
-"""What long work shows: a bar on a terminal, plain lines elsewhere, nothing when quiet."""
+"""Progress of long work: a bar on a terminal, plain lines elsewhere, nothing when quiet."""
 
 import os
 import sys
@@ -75,8 +75,8 @@ class Reporter:
         """A bar that gives way to the texts on a narrow terminal."""
         columns = [TextColumn(text, markup=False, table_column=Column(no_wrap=True)) for text in texts]
         bar = BarColumn(bar_width=None, table_column=Column(ratio=1))
-        left = TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True))
-        return Progress(columns[0], bar, *columns[1:], left, TextColumn("left"), console=self._console, expand=True)
+        eta = TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True))
+        return Progress(columns[0], bar, *columns[1:], eta, TextColumn("left"), console=self._console, expand=True)
 
 
 class TrainingDisplay:
@@ -106,16 +106,16 @@ class TrainingDisplay:
         epoch = record.epoch or 0
         if epoch in (1, self._num_epochs) or epoch % self._line_every == 0:
             # Epochs of this process only: those before a resume took none of its time.
-            done = epoch - (self._first_epoch or 0)
-            left = (time.perf_counter() - self._started) / max(done, 1) * (self._num_epochs - epoch)
-            self.reporter.say(f"epoch {epoch}/{self._num_epochs}  {_words(record)} {self._unit}/s  {left:.0f} s left")
+            num_done = epoch - (self._first_epoch or 0)
+            eta = (time.perf_counter() - self._started) / max(num_done, 1) * (self._num_epochs - epoch)
+            self.reporter.say(f"epoch {epoch}/{self._num_epochs}  {_words(record)} {self._unit}/s  {eta:.0f} s left")
 
 
 def _words(record: EpochRecord) -> str:
     levels = {"chance": record.chance, "floor": record.floor}
-    known = ", ".join(f"{name} {value:.2f}" for name, value in levels.items() if value is not None)
+    references = ", ".join(f"{name} {value:.2f}" for name, value in levels.items() if value is not None)
     measured = "".join(f" {name} {value:.1%}" for name, value in record.measured.items())
-    beside = f"{f' ({known})' if known else ''}{measured}"
+    beside = f"{f' ({references})' if references else ''}{measured}"
     # The loop knows all three.
     loss, rate, speed = record.loss or 0.0, record.learning_rate or 0.0, record.images_per_second or 0.0
     return f"loss {loss:.3f}{beside}  lr {rate:.1e}  {speed:,.0f}"

@@ -1,4 +1,4 @@
-"""What one step was, to the last bit: recorded after each save, so that a later replay can be compared with it."""
+"""The record of one step, to the last bit: kept after each save, so that a later replay can be compared with it."""
 
 import hashlib
 import json
@@ -62,7 +62,7 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What may change the last bit of a sum."""
+    """Facts about a machine that may change the last bit of a sum."""
 
     torch: str
     threads: int
@@ -123,52 +123,52 @@ def record_step(folder: Path, record: StepRecord, *, device: str = "cpu") -> str
         RunError: the disk refuses.
     """
     path, now = record_path(folder, record.step), this_machine(device)
-    kept = read_step(folder, record.step)
-    if kept is None:
+    earlier = read_step(folder, record.step)
+    if earlier is None:
         write_sealed(path, {"record": asdict(record), "machine": asdict(now)})
         return None
-    changed = differences(kept.record, record)
+    changed = differences(earlier.record, record)
     if not changed:
         return None
-    if kept.machine == now:
+    if earlier.machine == now:
         return (
             f"step {record.step} is not repeated bit for bit ({', '.join(changed)}) by the same machine and torch: "
             "the data are read differently, as tall pictures in files are since 0.3.0; the run continues, but is not "
             "the one that an uninterrupted run would have been"
         )
     return (
-        f"this machine does not repeat step {record.step} bit for bit: {', '.join(changed)}; then {kept.machine}; now "
-        f"{now}; the run continues, but is not the one that an uninterrupted run would have been"
+        f"this machine does not repeat step {record.step} bit for bit: {', '.join(changed)}; then {earlier.machine}; "
+        f"now {now}; the run continues, but is not the one that an uninterrupted run would have been"
     )
 
 
 def read_step(folder: Path, step: int) -> KeptStep | None:
-    """Read what is kept about the step after a checkpoint; None if nothing is, or it cannot be read."""
+    """Read the record of the step after a checkpoint; None if there is none, or it cannot be read."""
     try:
         values = read_sealed(record_path(folder, step))
-        known = {field.name: values["record"][field.name] for field in fields(StepRecord)}
-        record = StepRecord(**{**known, "first_ids": tuple(known["first_ids"])})
-        kept = KeptStep(record, MachineFacts(**values["machine"]))
+        recorded = {field.name: values["record"][field.name] for field in fields(StepRecord)}
+        record = StepRecord(**{**recorded, "first_ids": tuple(recorded["first_ids"])})
+        step_record = KeptStep(record, MachineFacts(**values["machine"]))
         _ = float.fromhex(record.loss), float.fromhex(record.gradient_norm)
     # A damaged record counts as missing: the next run over this step writes it again.
     except (RunError, KeyError, TypeError, ValueError, AttributeError):
         return None
-    return kept if kept.record.step == step else None
+    return step_record if step_record.record.step == step else None
 
 
 def differences(then: StepRecord, now: StepRecord) -> list[str]:
-    """Say what differs between two records of one step, in words; empty where every bit is the same."""
-    found = []
+    """Say what differs between two records of one step, in words; empty if every bit is the same."""
+    words = []
     if (then.epoch, then.batch) != (now.epoch, now.batch):
-        found.append(f"batch {then.batch} of epoch {then.epoch + 1} then, {now.batch} of {now.epoch + 1} now")
+        words.append(f"batch {then.batch} of epoch {then.epoch + 1} then, {now.batch} of {now.epoch + 1} now")
     if then.ids_sha256 != now.ids_sha256:
-        found.append(f"other samples ({list(then.first_ids)} ... then, {list(now.first_ids)} ... now)")
+        words.append(f"other samples ({list(then.first_ids)} ... then, {list(now.first_ids)} ... now)")
     for name, before, after in (
         ("loss", then.loss, now.loss),
         ("gradient norm", then.gradient_norm, now.gradient_norm),
     ):
         if before != after:
-            found.append(f"{name} {float.fromhex(before)!r} then, {float.fromhex(after)!r} now")
+            words.append(f"{name} {float.fromhex(before)!r} then, {float.fromhex(after)!r} now")
     if then.weights_sha256 != now.weights_sha256:
-        found.append("other weights after the step")
-    return found
+        words.append("other weights after the step")
+    return words

@@ -23,7 +23,7 @@ NUM_NAMED = 5  # sample ids that a message lists
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What one update was; the same on every rank.
+    """Outcome of one update; the same on every rank.
 
     Attributes:
         loss: of the whole batch, before the update.
@@ -37,7 +37,7 @@ class StepOutcome:
 
 
 def take_step(
-    job: TrainingJob, batch: Batch, position: Position, *, asked: Callable[[], int] = lambda: 0
+    job: TrainingJob, batch: Batch, position: Position, *, poll_stop: Callable[[], int] = lambda: 0
 ) -> StepOutcome:
     """Update the weights once.
 
@@ -45,7 +45,7 @@ def take_step(
         job: the run, its engine set up.
         batch: this rank's samples of the step.
         position: of the run before the step.
-        asked: exit code that a signal has asked this rank for so far; 0 for none.
+        poll_stop: exit code that a signal has asked this rank for so far; 0 for none.
 
     Raises:
         TrainingError: the loss or the gradient of some rank is not finite; raised on every rank, before the weights
@@ -64,12 +64,12 @@ def take_step(
         samples = batch.samples.to(device)
         views = job.views.two_views(samples, batch.streams, position.epoch, second)
         local = job.views.local_views(samples, batch.streams, position.epoch)
-        loss, code = _backward(job, batch, views if local is None else (*views, local), labels, position, asked)
+        loss, code = _backward(job, batch, views if local is None else (*views, local), labels, position, poll_stop)
         update = job.engine.update(clip=None if clip == "none" else clip)
     except RuntimeError as error:
         # Lone: the other ranks are within the step and cannot be asked; they hear of it when this one leaves.
         words = str(error)
-        # On a GPU, in one of its libraries, or on the CPU.
+        # Memory may run out on a GPU, in one of its libraries, or on the CPU.
         if not isinstance(error, torch.OutOfMemoryError) and not re.search("DefaultCPUAllocator|ALLOC_FAILED", words):
             raise
         size = job.settings.engine.chunk_size
@@ -82,11 +82,11 @@ def take_step(
     if update.nonfinite is not None:
         # The verdict is the same on all ranks, so that all of them take part in this collective.
         detail = f"samples {'; '.join(map(_named_ids, gather_rows(batch.ids).chunk(world_size())))}"
-        raise TrainingError(_stopped(position, f"the gradient of {update.nonfinite} is not finite", detail))
+        raise TrainingError(_stop_words(position, f"the gradient of {update.nonfinite} is not finite", detail))
     job.method.after_step((position.step + 1) / job.schedule.num_steps)
     # Several ranks stop by the answer that all of them have; one process hears a signal that came during the step,
     # too.
-    return StepOutcome(loss, update, code if world_size() > 1 else asked())
+    return StepOutcome(loss, update, code if world_size() > 1 else poll_stop())
 
 
 def _backward(
@@ -95,7 +95,7 @@ def _backward(
     views: tuple[Tensor, ...],
     labels: Tensor | None,
     position: Position,
-    asked: Callable[[], int],
+    poll_stop: Callable[[], int],
 ) -> tuple[float, int]:
     """Gradient of the loss; returns its mean over all ranks and what their signals ask for."""
     try:
@@ -104,9 +104,9 @@ def _backward(
     except NonFiniteError:  # losses refuse embeddings that are no longer finite
         loss = torch.tensor(math.nan, device=job.engine.device)
     # Before the backward pass, in which NaN of one rank would spread to the gradients of all.
-    value, code = _agree(loss, asked())
+    value, code = _agree(loss, poll_stop())
     if not math.isfinite(value):
-        raise TrainingError(_stopped(position, f"the loss is {value}", _first_text(views, batch.ids, loss)))
+        raise TrainingError(_stop_words(position, f"the loss is {value}", _first_text(views, batch.ids, loss)))
     job.engine.backward(loss)
     return value, code
 
@@ -123,7 +123,7 @@ def _agree(loss: Tensor, stop_code: int) -> tuple[float, int]:
 
 
 def _first_text(views: tuple[Tensor, ...], ids: Tensor, loss: Tensor) -> str:
-    """Which samples are to blame: those of a view that is not finite, or all of the first rank with such a loss."""
+    """Say which samples are to blame: those of a view that is not finite, or all of the first rank with such a loss."""
     text = ""
     if not bool(torch.isfinite(loss)):
         text = f"the views are finite; samples {_named_ids(ids)}"
@@ -134,9 +134,9 @@ def _first_text(views: tuple[Tensor, ...], ids: Tensor, loss: Tensor) -> str:
                 break
     texts = gather_texts(text)
     # A view that is not finite is the cause, on whichever rank it is.
-    told = [(number, said) for number, said in enumerate(texts) if said]
-    number, said = min(told, key=lambda each: each[1].startswith("the views are finite"))
-    return said if len(texts) == 1 else f"on rank {number} {said}"
+    complaints = [(number, complaint) for number, complaint in enumerate(texts) if complaint]
+    number, complaint = min(complaints, key=lambda entry: entry[1].startswith("the views are finite"))
+    return complaint if len(texts) == 1 else f"on rank {number} {complaint}"
 
 
 def _named_ids(ids_N: Tensor) -> str:
@@ -144,8 +144,8 @@ def _named_ids(ids_N: Tensor) -> str:
     return f"{ids_N[:NUM_NAMED].tolist()}{more}"
 
 
-def _stopped(position: Position, what: str, detail: str) -> str:
+def _stop_words(position: Position, fault: str, detail: str) -> str:
     return (
-        f"{what} at step {position.step} (epoch {position.epoch + 1}): {detail}; the last checkpoint is untouched; try "
-        "a lower --optim.learning-rate"
+        f"{fault} at step {position.step} (epoch {position.epoch + 1}): {detail}; the last checkpoint is untouched; "
+        "try a lower --optim.learning-rate"
     )

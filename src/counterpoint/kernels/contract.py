@@ -1,4 +1,4 @@
-r"""What every kernel computes, and the records it works on.
+r"""The contract of every kernel: what it computes, and the records it works on.
 
 All pairwise losses of the project are functions of one score
 
@@ -74,7 +74,7 @@ NUM_TERMS = len(fields(ScoreTerms))
 
 @dataclass(frozen=True)
 class PairMask:
-    """Which pairs do not count. Symmetric: a pair that is out in one direction is out in the other.
+    """Pairs that do not count. Symmetric: a pair that is out in one direction is out in the other.
 
     An anchor whose keys are all out has the statistic 0, or minus infinity in the log domain, and no gradient; losses
     refuse such batches by their own names.
@@ -110,12 +110,12 @@ class PairScores:
 
     @property
     def is_self(self) -> bool:
-        """The anchors are the keys."""
+        """Tell whether the anchors are the keys."""
         return self.terms.keys_MD is None
 
     @property
     def keys_MD(self) -> Tensor:
-        """The keys, whichever they are."""
+        """The keys: the anchors themselves, or other vectors."""
         return self.terms.anchors_ND if self.terms.keys_MD is None else self.terms.keys_MD
 
 

@@ -126,7 +126,7 @@ def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 class _Statistic(PerSlice):
-    """r(x)."""
+    """The statistic r(x)."""
 
     @staticmethod
     def forward(problem: PairProblem, *flat: Tensor | None) -> Any:
@@ -223,21 +223,21 @@ class _GradientTangent(PerSlice):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
-        """Linear in the direction, and symmetric; for anything else a third derivative would be needed."""
+        """Pull back to the direction, in which it is linear and symmetric; anything else needs a third derivative."""
         num_moved = sum(value is not None for value in ctx.saved_tensors[-NUM_TERMS:])  # one function per tensor
         # All but the direction: if backward continues to one of those, it asks for a third derivative.
         if any(_is_wanted(function) for function, _ in ctx.next_functions[:-num_moved]):
             raise RuntimeError(_NO_THIRD)
-        held = ctx.saved_tensors[:-NUM_TERMS]
-        for_direction = _GradientTangent.apply(ctx.problem, *held, *filled(upstream, held[:NUM_TERMS]))
-        return None, *(None for _ in held), *for_direction
+        point = ctx.saved_tensors[:-NUM_TERMS]
+        for_direction = _GradientTangent.apply(ctx.problem, *point, *filled(upstream, point[:NUM_TERMS]))
+        return None, *(None for _ in point), *for_direction
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
-        held = ctx.saved_tensors[:-NUM_TERMS]
+        point = ctx.saved_tensors[:-NUM_TERMS]
         if any(tangent is not None for tangent in tangents[1:-NUM_TERMS]):
             raise RuntimeError(_NO_THIRD)
-        return _GradientTangent.apply(ctx.problem, *held, *filled(tangents[-NUM_TERMS:], held[:NUM_TERMS]))
+        return _GradientTangent.apply(ctx.problem, *point, *filled(tangents[-NUM_TERMS:], point[:NUM_TERMS]))
 
 
 _NO_THIRD = (
@@ -252,7 +252,7 @@ _NO_FORWARD_TWICE = (
 
 
 def _is_wanted(function: Any) -> bool:
-    """Whether the running backward pass continues to a node; if that cannot be known, it is taken to."""
+    """Tell whether the running backward pass continues to a node; True if that cannot be known."""
     if function is None:
         return False
     try:
@@ -280,7 +280,7 @@ def written_out(inputs: Flat) -> Flat:
 
 
 def filled(direction: Any, like: Flat) -> Flat:
-    """A direction with zeros where autograd says None; None stays where there is no term."""
+    """Return a direction with zeros in place of autograd's None; None stays if there is no term."""
     return tuple(
         None if value is None else (torch.zeros_like(value) if move is None else move)
         for move, value in zip(direction, like, strict=True)

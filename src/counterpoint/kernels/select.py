@@ -1,4 +1,4 @@
-"""Which kernel computes a reduction, and why: by device, dtype, size and psi."""
+"""Choice of the kernel that computes a reduction, with the reason: by device, dtype, size and psi."""
 
 # N anchors, M keys
 
@@ -65,22 +65,22 @@ class Choice:
             return CATALOGUE[self.name]
         functions = ("reduce", "gradient", "reduce_tangent", "gradient_tangent")
         return cast(
-            PairReduction, SimpleNamespace(**{each: partial(_run_guarded, self.name, each) for each in functions})
+            PairReduction, SimpleNamespace(**{name: partial(_run_guarded, self.name, name) for name in functions})
         )
 
 
-def _run_guarded(program: str, function: str, scores: PairScores, *given: Any) -> Any:
-    """What one of a fused program's functions gives, or the same function of tiles where the program does not start."""
-    run = partial(getattr(CATALOGUE[program], function), scores, *given)
-    found = None if program in _failures else unless_it_fails(program, run)
-    if found is not None:
-        return found
+def _run_guarded(program: str, function: str, scores: PairScores, *arguments: Any) -> Any:
+    """Run a function of a fused program, or the same function of tiles if the program does not start."""
+    run = partial(getattr(CATALOGUE[program], function), scores, *arguments)
+    result = None if program in _failures else unless_it_fails(program, run)
+    if result is not None:
+        return result
     note(_stand_in(program))
-    return getattr(tiled, function)(scores, *given)
+    return getattr(tiled, function)(scores, *arguments)
 
 
 def unless_it_fails(program: str, run: Callable[[], Any]) -> Any:
-    """What a fused program gives; None, with a warning, where it does not start: it is then tried no more."""
+    """Run a fused program; return None, with a warning, if it does not start: it is then tried no more."""
     try:
         return run()
     except torch.OutOfMemoryError:
@@ -121,7 +121,7 @@ def _choose(scores: PairScores, psi: PairFunction) -> Choice:
         raise ValueError(f"kernel linear is for psi = identity without labels, got {psi.name}; leave it to select")
     if name is not None:
         return Choice(name, "asked for", is_asked_for=True)
-    # By value, not by identity: a loss that was pickled or copied holds a copy of psi.
+    # Compared by value, not by identity: a loss that was pickled or copied holds a copy of psi.
     if psi == IDENTITY and scores.mask.anchor_labels_N is None:
         return Choice("linear", "psi is linear: sums of keys suffice")
     num_pairs, device = len(scores.terms.anchors_ND) * len(scores.keys_MD), scores.terms.anchors_ND.device
@@ -138,7 +138,7 @@ def _choose(scores: PairScores, psi: PairFunction) -> Choice:
 
 
 def fused(inputs: torch.dtype | None, what: str) -> Choice:
-    """The fused program for inputs of a dtype, or tiles where it did not start before.
+    """The fused program for inputs of a dtype, or tiles if it did not start before.
 
     Args:
         inputs: half precision in which products may be made; anything else means float32.
@@ -178,7 +178,7 @@ def inputs_in(dtype: torch.dtype | None) -> AbstractContextManager[None]:
 
 
 def is_free() -> bool:
-    """Whether no kernel is asked for by ``use``."""
+    """Tell whether no kernel is asked for by ``use``."""
     return _forced.get() is None
 
 

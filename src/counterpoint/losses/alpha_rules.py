@@ -46,7 +46,7 @@ class RowSum:
 
 
 class AlphaRule(Protocol):
-    """From costs to importance, row by row.
+    """A rule from costs to importance, row by row.
 
     Attributes:
         can_stream: each row is decided independently, so that rows can be handed over in blocks.
@@ -57,7 +57,7 @@ class AlphaRule(Protocol):
 
     @property
     def can_stream(self) -> bool:
-        """Each row is decided independently."""
+        """Tell whether each row is decided independently."""
         ...
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class AlphaRule(Protocol):
         ...
 
     def row_sum(self, num_negatives: int) -> "RowSum | None":
-        """What a row sums to; None where unknown. Known also says that alpha falls with the cost along a row."""
+        """Sum of a row; None if unknown. A known sum also says that alpha falls with the cost along a row."""
         ...
 
 
@@ -369,9 +369,9 @@ class OwnRule:
         ours, theirs = ((tuple(z.shape), z.dtype, z.device) for z in (cost_BM, alpha_BM))
         if ours != theirs:
             raise ValueError(f"alpha must be of the shape, dtype and device of the costs, {ours}, got {theirs}")
-        held_BM = alpha_BM.detach()
+        value_BM = alpha_BM.detach()
         # NaN fails both comparisons.
-        is_good_BM = torch.where(torch.isfinite(cost_BM), (held_BM >= 0) & (held_BM < math.inf), held_BM == 0)
+        is_good_BM = torch.where(torch.isfinite(cost_BM), (value_BM >= 0) & (value_BM < math.inf), value_BM == 0)
         is_bad_B = is_good_BM.all(dim=1).logical_not()
         if bool(is_bad_B.any()):
             raise ValueError(

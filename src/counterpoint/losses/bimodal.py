@@ -87,9 +87,9 @@ class CrossModal(ContrastiveLoss):
         z0, z1 = self._prepared(z0, z1, labels)
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
         # Each product is read twice: images pick texts along the rows, texts pick images along the columns.
-        found = block_statistics(_scores(z0, z1, self.scale(z0), own), EXPONENTIAL, part)
+        statistics = block_statistics(_scores(z0, z1, self.scale(z0), own), EXPONENTIAL, part)
         # log(1 + e^x) = -logsigmoid(-x), exact in both tails
-        return -F.logsigmoid(-torch.cat(found)).mean()
+        return -F.logsigmoid(-torch.cat(statistics)).mean()
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
         r"""Pairwise importance :math:`\alpha_{ij} = s\,p_{ij}`, p_ij the probability that i picks j, dense.
@@ -137,7 +137,7 @@ class CrossModal(ContrastiveLoss):
         return LogOfSum(self.card.name, scale=self.scale.value)
 
     def _prepared(self, z0: Tensor, z1: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Checked, non-negative and of unit length, each where asked for."""
+        """Check vectors, and make them non-negative and of unit length if asked for."""
         if not self.nonnegative:
             return prepare_views(z0, z1, labels, normalize=self.normalize)
         # ReLU first: after scaling it would leave vectors shorter than 1.

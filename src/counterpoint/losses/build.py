@@ -1,4 +1,4 @@
-"""From a name and settings to a loss of the catalogue."""
+"""Build a loss of the catalogue from a name and settings."""
 
 import inspect
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ EXAMPLES = {"loss": "infonce"}  # values for arguments without a default, in exa
 
 
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
-    """What a loss of the catalogue can be given.
+    """Parameters that a loss of the catalogue can be given.
 
     Raises:
         UsageError: an unknown name.
@@ -25,7 +25,7 @@ def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
 
 
 def applies_relu(name: str, options: Mapping[str, Any]) -> bool:
-    """Whether a loss puts a ReLU on its inputs, so that non-negative vectors are what is trained.
+    """Tell whether a loss puts a ReLU on its inputs, so that non-negative vectors are what is trained.
 
     Args:
         name: as in the catalogue; an unknown one is not judged here.
@@ -56,35 +56,35 @@ def build_loss(name: str, common: Mapping[str, Any], options: Mapping[str, Any])
     >>> build_loss("triplet", {"temperature": 0.1}, {"margin": 0.5}).card.psi
     '[x + 0.5]_+'
     """
-    known = parameters_of(name)
+    allowed = parameters_of(name)
     # Options of the rule, by name, that the loss itself does not have.
-    rule = RULES.get(str(options.get("rule"))) if "rule" in known else None
-    taken = {} if rule is None else inspect.signature(rule).parameters
-    own_rule = {key: value for key, value in options.items() if key in taken and key not in known}
-    options = {key: value for key, value in options.items() if key not in own_rule}
+    rule = RULES.get(str(options.get("rule"))) if "rule" in allowed else None
+    rule_parameters = {} if rule is None else inspect.signature(rule).parameters
+    rule_options = {key: value for key, value in options.items() if key in rule_parameters and key not in allowed}
+    options = {key: value for key, value in options.items() if key not in rule_options}
     for option in options:
-        if option not in known:
-            raise ValueError(f"loss {name} takes no {option}{nearest(option, known)}; it takes {', '.join(known)}")
-    given = {key: value for key, value in common.items() if key in known} | dict(options)
-    missing = [key for key, each in known.items() if each.default is each.empty and key not in given]
+        if option not in allowed:
+            raise ValueError(f"loss {name} takes no {option}{nearest(option, allowed)}; it takes {', '.join(allowed)}")
+    values = {key: value for key, value in common.items() if key in allowed} | dict(options)
+    missing = [key for key, parameter in allowed.items() if parameter.default is parameter.empty and key not in values]
     if missing:
         example = f", such as {{{missing[0]}: {EXAMPLES[missing[0]]}}}" if missing[0] in EXAMPLES else ""
         raise ValueError(
             f"loss {name} needs {missing[0]}; give it as an option{example} (loss.options of a run, --loss-options of "
             "`counterpoint geometry`)"
         )
-    if isinstance(given.get("loss"), str):  # of a wrapper, which hands the common settings on
-        given["loss"] = build_loss(given["loss"], common, {})
-    if isinstance(given.get("rule"), str):
-        rule = given["rule"]
+    if isinstance(values.get("loss"), str):  # of a wrapper, which hands the common settings on
+        values["loss"] = build_loss(values["loss"], common, {})
+    if isinstance(values.get("rule"), str):
+        rule = values["rule"]
         if rule not in RULES:
             raise unknown_name("alpha rule", rule, RULES)
-        given["rule"] = RULES[rule](**own_rule)
-    return CATALOGUE[name](**given)
+        values["rule"] = RULES[rule](**rule_options)
+    return CATALOGUE[name](**values)
 
 
 def shared_settings(name: str, options: Mapping[str, Any]) -> frozenset[str]:
-    """Those of the settings that many losses share that a loss takes, itself or for the loss it wraps.
+    """Names of the shared settings that a loss takes, itself or for the loss it wraps.
 
     Raises:
         UsageError: an unknown name.

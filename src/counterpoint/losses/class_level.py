@@ -1,4 +1,4 @@
-r"""What a loss asks of whole classes: the records from which ``theory`` makes a class-level risk.
+r"""Records of what a loss asks of whole classes, from which ``theory`` makes a class-level risk.
 
 Let all vectors of a class be one unit vector, and let an anchor of class i meet k negatives of classes j_1 ... j_k,
 drawn independently. What is left of a loss is a function of the cosines a_ij between classes, of one of two kinds. A
@@ -38,7 +38,7 @@ class LogOfSum:
         margin: m.
         is_mean: over the negatives; else their sum.
         hardness: beta >= 0.
-        num_negatives: the loss's own k; None where it is that of the batch.
+        num_negatives: the loss's own k; None if it is that of the batch.
         supervised: negatives are of other classes only.
     """
 

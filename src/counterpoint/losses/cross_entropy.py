@@ -69,9 +69,9 @@ class ClassLoss(Loss):
         if z_ND.device != self.class_weights.device:
             places = f"{z_ND.device} and {self.class_weights.device}"
             raise ValueError(f"z0 and the class weights must be on one device, got {places}; use loss.to(z0.device)")
-        held_CD = self.class_weights.detach()
+        weights_CD = self.class_weights.detach()
         words = "class_weights must be finite"
-        require(torch.isfinite(held_CD).all(), lambda: check_features(held_CD, "class_weights"), words)
+        require(torch.isfinite(weights_CD).all(), lambda: check_features(weights_CD, "class_weights"), words)
         is_outside_N = (labels_N < 0) | (labels_N >= num_classes)
 
         def complain() -> None:
@@ -186,7 +186,7 @@ def _uniform(num_classes: int, num_features: int, generator: torch.Generator | N
     if num_features < 1:
         raise ValueError(f"num_features must be >= 1, got {num_features}; it is the width of the embedding")
     source = generator or torch.Generator().manual_seed(0)
-    # On the generator's device, the only one it draws for.
+    # Drawn on the generator's device, the only one it draws for.
     return torch.rand(num_classes, num_features, generator=source, device=source.device)
 
 

@@ -70,7 +70,7 @@ class SlicedLoss(Loss):
             ValueError: local views of another shape.
         """
         check_whole(step, "step", 0, 2**32, "number the calls from 0")
-        both = prepare_views(z0, z1, labels, normalize=False)
+        global_views = prepare_views(z0, z1, labels, normalize=False)
         local = []
         if local_LND is not None:
             if not isinstance(local_LND, Tensor):
@@ -81,7 +81,7 @@ class SlicedLoss(Loss):
                 raise ValueError(f"local_LND must be views of the samples of z0, {expected}, got {shape}")
             for place, z_ND in enumerate(local_LND):
                 local.append(prepare_views(z0, z_ND, normalize=False, name1=f"local_LND[{place}]")[1])
-        z0, z1 = both
+        z0, z1 = global_views
         directions_DM = slice_directions(self.num_slices, z0, seed=self.seed, step=step)
         # Row by row: torch splits a sum of all entries by the number of threads, and its bits follow.
         distance = (z0 - z1).square().mean(1).mean()

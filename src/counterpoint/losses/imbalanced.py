@@ -73,29 +73,29 @@ class _Slope(PerSlice):
 
     @staticmethod
     def forward(index_AK: Tensor, num_keys: int, *factors: Tensor | None) -> Tensor:
-        wanted = [factor is None for factor in factors].index(True)
-        given: Any = written_out(factors)
-        g_AK, a_AD, k_MD = given
-        if wanted == 0:  # u_iq = <a_i, k_x(i,q)>
+        missing = [factor is None for factor in factors].index(True)
+        plain_factors: Any = written_out(factors)
+        g_AK, a_AD, k_MD = plain_factors
+        if missing == 0:  # u_iq = <a_i, k_x(i,q)>
             slope = a_AD.new_empty(index_AK.shape)
-        elif wanted == 1:  # sum_q g_iq k_x(i,q) for each anchor
+        elif missing == 1:  # sum_q g_iq k_x(i,q) for each anchor
             slope = k_MD.new_empty(len(index_AK), k_MD.shape[1])
         else:  # sum_iq g_iq a_i over the draws x(i, q) = j, for each key j
             slope = a_AD.new_zeros(num_keys, a_AD.shape[1])
 
         def compute(rows: slice) -> Tensor:
-            if wanted == 0:
+            if missing == 0:
                 # All products of a strip, then those drawn: gathering K keys per anchor first would take A K D numbers.
                 return (a_AD[rows] @ k_MD.T).gather(1, index_AK[rows])
-            # As a matrix of weights at the keys, so that a sum over draws is a product of matrices.
+            # Weights become a matrix at the keys, so that a sum over draws is a product of matrices.
             g_HK = g_AK[rows]
             weight_HM = g_HK.new_zeros(len(g_HK), num_keys).scatter_add_(1, index_AK[rows], g_HK)
-            return weight_HM if wanted == 2 else weight_HM @ k_MD
+            return weight_HM if missing == 2 else weight_HM @ k_MD
 
         def add(rows: slice, strip: Tensor) -> None:
             # All strips may add to the same keys: in a fixed order, so that the bits do not depend on the number of
             # threads.
-            slope.addmm_(strip.T, a_AD[rows]) if wanted == 2 else slope[rows].copy_(strip)
+            slope.addmm_(strip.T, a_AD[rows]) if missing == 2 else slope[rows].copy_(strip)
 
         height = max(1, STRIP_NUMBERS // num_keys)
         strips = (slice(top, top + height) for top in range(0, len(index_AK), height))  # the last may reach too far
@@ -113,7 +113,7 @@ class _Slope(PerSlice):
         index_AK, *factors = ctx.saved_tensors
         filled = [upstream[0] if factor is None else factor for factor in factors]  # F itself is linear in what comes
         slopes = [
-            None if factor is None else _Slope.apply(index_AK, ctx.num_keys, *_with(filled, place, None))
+            None if factor is None else _Slope.apply(index_AK, ctx.num_keys, *_replaced(filled, place, None))
             for place, factor in enumerate(factors)
         ]
         return None, None, *slopes
@@ -123,16 +123,16 @@ class _Slope(PerSlice):
         index_AK, *factors = ctx.saved_tensors
         changes = [
             # The product rule: the slope is linear in either of the two factors that are given.
-            _Slope.apply(index_AK, ctx.num_keys, *_with(factors, place, move))
+            _Slope.apply(index_AK, ctx.num_keys, *_replaced(factors, place, move))
             for place, move in enumerate(tangents[2:])
             if move is not None
         ]
         return sum(changes[1:], changes[0]) if changes else None
 
 
-def _with(factors: Sequence[Tensor | None], place: int, factor: Tensor | None) -> list[Tensor | None]:
-    """All factors, with another one in one place."""
-    return [factor if at == place else kept for at, kept in enumerate(factors)]
+def _replaced(factors: Sequence[Tensor | None], place: int, factor: Tensor | None) -> list[Tensor | None]:
+    """Return all factors, with another one in one place."""
+    return [factor if at == place else unchanged for at, unchanged in enumerate(factors)]
 
 
 Lengths = Literal["sphere", "ball", "none"]

@@ -91,7 +91,7 @@ class EnergyProblem:
         else:
             half_B, half_M = 0.5 * anchors_BD.square().sum(1), 0.5 * keys_MD.square().sum(1)
             cost_BM = half_B[:, None] + half_M - product_BM
-            # From differences, which keep their digits where views agree; for all pairs they would need B M D numbers.
+            # Differences keep their digits where views agree; for all pairs they would need B M D numbers.
             own_B = 0.5 * (anchors_BD - positives_BD).square().sum(1)
         parts = (block.rows, block.keys)
         row_B, key_M = (torch.arange(part.start, part.stop, device=z_VD.device) for part in parts)
@@ -276,7 +276,7 @@ class AlphaCL(ContrastiveLoss):
         self.pairing = Pairing(negatives, anchors, normalize)
         self.backpropagate_alpha = backpropagate_alpha
         self.streams = self.rule.can_stream if stream == "auto" else stream
-        held = "none, because alpha is held fixed (backpropagate_alpha=True: autograd)"
+        first_order_only = "none, because alpha is held fixed (backpropagate_alpha=True: autograd)"
         self.card = LossCard(
             name="AlphaCL",
             phi="x",
@@ -285,7 +285,7 @@ class AlphaCL(ContrastiveLoss):
             negatives=self.pairing.explain(),
             normalization=f"{'unit length' if self.pairing.normalize else 'as they are'}; mean over anchors",
             source="alphacl2022, Theorem 1, Definition 1 and section 6",
-            second_derivative="autograd" if self.backpropagate_alpha else held,
+            second_derivative="autograd" if self.backpropagate_alpha else first_order_only,
             fused="CPU, CUDA" if self.streams else "none, because the rule is given all pairs",
         )
 
@@ -336,7 +336,7 @@ class AlphaCL(ContrastiveLoss):
     def _problem(
         self, z0: Tensor, z1: Tensor, labels: Tensor | None, part: Part | None
     ) -> tuple[EnergyProblem, Tensor, torch.dtype]:
-        """What is asked, the vectors it is asked of, and the precision of the answer."""
+        """Return the problem, its vectors, and the precision of the answer."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.pairing.normalize)
         z_VD, dtype = torch.cat([z0, z1]), z0.dtype
         if not self.pairing.normalize:

@@ -168,7 +168,7 @@ class DCLW(ContrastiveLoss):
         z0, z1 = prepare_views(z0, z1, labels, normalize=True)
         # The second-view anchors of a part are those of the same samples: one slice serves both.
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
-        # Of all n samples also for a part: the weights are a softmax over the whole batch.
+        # Products of all n samples are formed also for a part: the weights are a softmax over the whole batch.
         positive_N = (z0 * z1).sum(1)
         excess_A = (len(z0) * torch.softmax(positive_N / self.sigma, dim=0) - 1)[own]  # 1 - w
         # A detached weight would allow a second derivative, that of no loss, without a word.

@@ -1,4 +1,4 @@
-"""What a loss asks of its inputs and does to them first: checks, working precision, unit length.
+"""Preparation of the inputs of a loss: checks, working precision, unit length.
 
 Reading a value is free on a CPU; elsewhere it waits for all that was started before. There the conditions of a call are
 gathered and read once, at its end. While a CUDA graph is recorded nothing can be read: the device asserts them.
@@ -19,7 +19,7 @@ from counterpoint.core.numerics import ORDINARY_LENGTHS, holding, is_transformed
 
 READS_ARE_FREE = ("cpu",)
 
-# Of a call: a boolean scalar, and what raises where it does not hold, which may read what it likes for it.
+# A condition of a call: a boolean scalar, and what raises if it does not hold, which may read what it likes.
 Condition = tuple[Tensor, Callable[[], None]]
 # A context variable: calls of other threads gather conditions of their own.
 _gathered: ContextVar[list[Condition] | None] = ContextVar("counterpoint_conditions", default=None)
@@ -27,12 +27,12 @@ _is_careful: ContextVar[bool] = ContextVar("counterpoint_careful", default=False
 
 
 def can_read(like: Tensor) -> bool:
-    """Whether values may be looked at to choose a way: on a CPU."""
+    """Tell whether values may be looked at to choose a way: on a CPU."""
     return like.device.type in READS_ARE_FREE
 
 
 def seen(value: Tensor, unseen: float) -> float:
-    """The value of a scalar; something else under torch.func.vmap, where no value can be looked at."""
+    """Return the value of a scalar; ``unseen`` under torch.func.vmap, where no value can be looked at."""
     try:
         return value.item()
     except RuntimeError as error:
@@ -67,19 +67,19 @@ def gathering(function: Callable[[], Tensor]) -> Tensor:
     # A loss inside a loss: the outer call settles.
     if _gathered.get() is not None:
         return function()
-    value, unmet = _tried(function)
+    value, unmet = _value_and_conditions(function)
     if unmet and world_size() == 1:
         del value, unmet  # what the first try holds would take as much memory again
         with holding(_is_careful, True):
-            value, unmet = _tried(function)
+            value, unmet = _value_and_conditions(function)
     for is_met, complain in unmet:
         if not seen(is_met, True):
             complain()
     return value
 
 
-def _tried(function: Callable[[], Tensor]) -> tuple[Tensor, list[Condition]]:
-    """What a function gives, and its conditions unless all are met."""
+def _value_and_conditions(function: Callable[[], Tensor]) -> tuple[Tensor, list[Condition]]:
+    """Return the value of a function, and its conditions unless all are met."""
     gathered: list[Condition] = []
     with holding(_gathered, gathered):
         value = function()
@@ -94,14 +94,14 @@ def _tried(function: Callable[[], Tensor]) -> tuple[Tensor, list[Condition]]:
 
 
 def may_begin_anew(like: Tensor) -> bool:
-    """A way that is right for ordinary rows only may be tried: ``gathering`` takes another if a condition fails."""
+    """Tell whether a way for ordinary rows only may be tried: ``gathering`` takes another if a condition fails."""
     is_open = _gathered.get() is not None and not _is_careful.get() and not is_captured(like)
     # Under a transform no condition is read; of several processes one alone would begin its collectives again.
     return is_open and not is_transformed() and world_size() == 1
 
 
 def is_captured(like: Tensor) -> bool:
-    """Work is being recorded as a CUDA graph, in which nothing can be read."""
+    """Tell whether work is being recorded as a CUDA graph, in which nothing can be read."""
     return like.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
@@ -159,7 +159,7 @@ def prepare_views(
 
 
 def prepare_both(z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normalize: bool, name1: str = "z1") -> Tensor:
-    """The same, with the second view below the first in one tensor (2n, d)."""
+    """Prepare both views as ``prepare_views`` does, the second below the first in one tensor (2n, d)."""
     check_views(z0, z1, labels, name1=name1)
     # One tensor: lengths, checks and scaling take one operation each for both views.
     z_2ND = lift(torch.cat([z0, z1]))
@@ -198,7 +198,7 @@ def _pull_of_unit_length(upstream_ND: Tensor, z_ND: Tensor) -> tuple[Tensor]:
 
 
 def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool, name1: str) -> Tensor:
-    """The same where no value can be looked at now: the careful way for any length, and a condition for later."""
+    """Prepare both views if no value can be looked at: the careful way for any length, and a condition for later."""
     detached_2ND = z_2ND.detach()
     length_2N1 = _lengths(detached_2ND)
     if normalize and may_begin_anew(z_2ND):
@@ -219,12 +219,12 @@ def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool, 
 
 
 def is_finite(value: Tensor) -> Tensor:
-    """Which entries are numbers; half as many operations as ``torch.isfinite`` where each is a launch."""
+    """Mark the entries that are numbers; half as many operations as ``torch.isfinite`` where each is a launch."""
     return value - value == 0
 
 
 def lift(z_ND: Tensor) -> Tensor:
-    """Losses are computed in float32 at least."""
+    """Lift half precision to float32, as losses are computed in float32 at least."""
     return z_ND if z_ND.dtype in (torch.float32, torch.float64) else z_ND.float()
 
 

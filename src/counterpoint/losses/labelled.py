@@ -61,7 +61,7 @@ class LabelledVectors:
         return self.counts_C[self.classes()]
 
     def is_same(self) -> Tensor:
-        """Which vectors share the anchor's label, dense, (a, m)."""
+        """Mark the vectors that share the anchor's label, dense, (a, m)."""
         return self.classes()[:, None] == self.class_M[None, :]
 
     def scores(self, scale: float, mask: PairMask, own_A: Tensor | None = None) -> PairScores:
@@ -102,7 +102,7 @@ class LabelledVectors:
         require((self.counts_C[1:] > 0).any(), complain, f"labels must hold at least 2 classes for {loss}")
 
 
-def _numbered(labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _label_places(labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Labels in ascending order, the place of each sample's label among them, and how often each occurs.
 
     Where no value can be looked at, their number is not known: there are n, the last of them empty.
@@ -124,14 +124,14 @@ def label_vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Pa
 
     Args:
         z0: first view (n, d), prepared.
-        z1: second view; None where there is one view only.
+        z1: second view; None if there is one view only.
         labels: whole numbers (n,); None makes each sample its own class.
         part: samples whose vectors are anchors; None for all.
     """
     n = len(z0)
     sample_N = torch.arange(n, device=z0.device)
-    given_N = sample_N if labels is None else labels
-    labels_C, class_N, counts_C = _numbered(given_N)
+    label_N = sample_N if labels is None else labels
+    labels_C, class_N, counts_C = _label_places(label_N)
     own_B = sample_N if part is None else sample_N[part.first : part.last]
     if z1 is None:
         return LabelledVectors(z0, class_N, counts_C, labels_C, own_B, is_whole=part is None)
@@ -143,7 +143,7 @@ def label_vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Pa
 
 @dataclass(frozen=True)
 class Classes:
-    """Which vectors attract each other, in the order of classes.
+    """The vectors that attract each other, in the order of classes.
 
     Attributes:
         class_V: class of each vector, rising.
@@ -166,7 +166,7 @@ class Classes:
     has_pairs: bool
 
     def of_anchors(self, values_V: Tensor) -> Tensor:
-        """What belongs to the anchors."""
+        """Select the values of the anchors."""
         return values_V if self.anchor_A is None else values_V.index_select(0, self.anchor_A)
 
     def excluded(self) -> Tensor:
@@ -188,7 +188,7 @@ class Classes:
             tile_HW.masked_fill_(self.anchor_A[rows, None] == place_W, 0.0)
         if not self.has_pairs:
             return tile_HW
-        # What is of the same class as an anchor with one positive is that positive, or the anchor itself.
+        # Vectors of the class of an anchor with one positive are that positive, or the anchor itself.
         is_only_H1 = self.num_positives_A[rows, None] == 1
         return tile_HW.masked_fill_(self._is_same(rows, columns) & is_only_H1, 0.0)
 
@@ -203,7 +203,7 @@ class Classes:
         return self.erase(weight_HW, rows, columns)
 
     def _has_positives(self, rows: slice, columns: slice) -> bool:
-        """Whether a tile may hold vectors of one class, itself counted."""
+        """Tell whether a tile may hold vectors of one class, itself counted."""
         if self.anchor_A is None and rows.start == columns.start:
             return True
         # Classes rise along rows and columns: their ranges overlap, or no class is in both.

@@ -1,4 +1,4 @@
-"""What every loss answers: its value, the reference values of its curve, and its description."""
+"""The base of all losses: its value, the reference values of its curve, and its description."""
 
 # N samples per view, D features
 
@@ -26,7 +26,7 @@ Made = TypeVar("Made", bound="Loss")
 
 @dataclass(frozen=True)
 class LossCard:
-    """What a loss is, in the words of ``losses.explain`` and of the table in ``docs/losses-reference.md``.
+    """Description of a loss, in the words of ``losses.explain`` and of the table in ``docs/losses-reference.md``.
 
     Attributes:
         name: as in the catalogue's class or function.
@@ -184,7 +184,7 @@ class Loss(nn.Module, ABC):
         """
 
     def class_level(self) -> ClassLevel:
-        """What the loss asks of whole classes, from which ``theory`` computes the geometry that minimises it.
+        """Record of what the loss asks of whole classes, from which ``theory`` computes the geometry that minimises it.
 
         Raises:
             UsageError: the loss has no class-level risk; says why, and which losses have one.
@@ -285,7 +285,7 @@ class OwnLoss(Loss):
         return self.card.name
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
-        """What the module gives; see ``Loss.forward``. Labels are only checked, ``part`` is ignored.
+        """Value that the module gives; see ``Loss.forward``. Labels are only checked, ``part`` is ignored.
 
         Raises:
             TypeError: it gives no scalar tensor.
@@ -293,21 +293,21 @@ class OwnLoss(Loss):
         check_views(z0, z1, labels)
         value = self.module(z0, z1)
         if not isinstance(value, Tensor) or value.numel() != 1:
-            given = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise TypeError(f"{self.card.name} must give a scalar tensor, got {given}")
+            kind = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(f"{self.card.name} must give a scalar tensor, got {kind}")
         return value.reshape(())
 
     def chance(self, n: int) -> float:
-        """Not known."""
+        """Return NaN: the module does not tell its chance level."""
         return math.nan
 
     def floor(self, n: int, *, nonnegative: bool = False) -> float:
-        """Not known."""
+        """Return minus infinity: the module does not tell its least value."""
         return -math.inf
 
 
 def as_loss(value: Any) -> Loss:
-    """A loss as training takes it.
+    """Return a value as the loss that training takes.
 
     Raises:
         UsageError: it is none.

@@ -193,7 +193,7 @@ def _square_sum_off_diagonal(first_ND: Tensor, second_ND: Tensor) -> Tensor:
 
 
 def _are_many(first_ND: Tensor, second_ND: Tensor) -> bool:
-    r"""Whether there are too many features for all to be uncorrelated, so that nothing cancels.
+    r"""Tell whether there are too many features for all to be uncorrelated, so that nothing cancels.
 
     With :math:`v_p = |a_p| |b_p|` their effective number is :math:`(\sum_p v_p)^2 / \sum_p v_p^2`: D for features of
     one size, less where few are much larger. If A = B, whose rank is below n, and it is at least 1.5 n, the squares off

@@ -38,7 +38,7 @@ from counterpoint.losses.pairs import INCREASING, ContrastiveLoss, Pairing, Phi,
 
 @dataclass(frozen=True)
 class Attention:
-    r"""How a loss spreads its attention, per anchor: first-view anchors, then second-view ones.
+    r"""Attention of a loss, per anchor: first-view anchors, then second-view ones.
 
     .. math:: H_i = -\sum_j p_{ij} \log p_{ij}, \qquad p_{ij} = \alpha_{ij} / \sum_k \alpha_{ik}
 
@@ -55,7 +55,7 @@ class Attention:
 
     @classmethod
     def of_importance(cls, alpha_AM: Tensor) -> "Attention":
-        """That of weights >= 0 that a loss has told, by ``loss.importance(z0, z1)``; NaN for rows without weight.
+        """Attention of weights >= 0, as ``loss.importance(z0, z1)`` gives them; NaN for rows without weight.
 
         >>> attention = Attention.of_importance(torch.tensor([[0.0, 2.0, 2.0], [0.0, 0.0, 1.0]]))
         >>> attention.effective_negatives_A, attention.num_negatives
@@ -97,8 +97,8 @@ def _entropies(scores: PairScores, psi: PairFunction) -> list[Tensor]:
         scaled = (None if term is None else term * factor for term in added)
         return tuple(reduce(replace(scores, terms=ScoreTerms(anchors_ND, keys_MD, *scaled)), psi).both())  # pyright: ignore[reportArgumentType]
 
-    one = torch.ones((), dtype=anchors_ND.dtype, device=anchors_ND.device)
-    values, means, *_ = torch.func.jvp(log_sums, (one,), (one,))
+    unit = torch.ones((), dtype=anchors_ND.dtype, device=anchors_ND.device)
+    values, means, *_ = torch.func.jvp(log_sums, (unit,), (unit,))
     return [value - mean for value, mean in zip(values, means, strict=True)]
 
 
@@ -188,7 +188,7 @@ class PairLoss(ContrastiveLoss):
             # Rows, and columns where they are anchors.
             blocks = blocks_of(both_2ND, self.pairing, self.psi)
             sides = ((b.terms.anchors_ND, b.keys_MD)[: 1 + b.is_two_way] for b in blocks)
-            num_anchors = sum(len(side) for both in sides for side in both)
+            num_anchors = sum(len(side) for views in sides for side in views)
             weight = self._factor / num_anchors if self.reduction == "mean" else self._factor
             totals = [reduce_total(block, self.psi.function, weight) for block in blocks]
             return torch.stack(totals).sum().to(both_2ND.dtype)
@@ -310,12 +310,12 @@ class PairLoss(ContrastiveLoss):
         safe_AM = u_AM.masked_fill(is_out_AM, 0.0)
         # Masked before and after: a user's psi may be NaN at minus infinity, and not 0 at 0.
         xi_A = function.value(safe_AM).masked_fill(is_out_AM, 0.0).sum(1)
-        # By autograd, as phi may be the user's; elementwise, so that the sum keeps anchors apart.
+        # Slopes are taken by autograd, as phi may be the user's; elementwise, so that the sum keeps anchors apart.
         slope_A = torch.func.grad(lambda xi: self.phi_of(xi).sum())(xi_A)
         return self.psi.scale * (slope_A[:, None] * function.slope(safe_AM)).masked_fill(is_out_AM, 0.0)
 
     def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, PairScores]]:
-        """Rows and columns among the 2n vectors, and the scores between them."""
+        """Return rows and columns among the 2n vectors, and the scores between them."""
         n, pairing = len(z0), self.pairing
         num_views = 1 if pairing.anchors == "first" else 2
         if pairing.negatives == "two-view":
@@ -345,8 +345,8 @@ class PairLoss(ContrastiveLoss):
 def statistics(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = None) -> Tensor:
     """One number per anchor, first-view anchors before second-view ones; see ``blocks_of``."""
     blocks = blocks_of(both_2ND, pairing, psi, part)
-    found = [statistic for block in blocks for statistic in block_statistics(block, psi.function, part)]
-    return found[0] if len(found) == 1 else torch.cat(found)
+    per_block = [statistic for block in blocks for statistic in block_statistics(block, psi.function, part)]
+    return per_block[0] if len(per_block) == 1 else torch.cat(per_block)
 
 
 def block_statistics(scores: PairScores, psi: PairFunction, part: Part | None) -> list[Tensor]:

@@ -42,7 +42,7 @@ INCREASING = (EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS)
 
 @dataclass(frozen=True)
 class Psi:
-    r"""What is applied to each pair: psi(scale * gap + margin), the gap being :math:`d_i^2 - d_{ij}^2`.
+    r"""The function of each pair: psi(scale * gap + margin), the gap being :math:`d_i^2 - d_{ij}^2`.
 
     Attributes:
         function: the elementwise function and its derivatives.
@@ -70,11 +70,11 @@ class LogPlus:
     factor: float = 1.0
 
     def of_sum(self, xi: Tensor) -> Tensor:
-        """As a function of the sum."""
+        """Value of phi as a function of the sum."""
         return self.factor * torch.log(self.epsilon + xi)
 
     def of_log_sum(self, log_xi: Tensor) -> Tensor:
-        """As a function of its logarithm."""
+        """Value of phi as a function of the logarithm of the sum."""
         if self.epsilon == 0:
             return log_xi if self.factor == 1 else self.factor * log_xi
         offset = math.log(self.epsilon)
@@ -93,7 +93,7 @@ class LogPlus:
 
 @dataclass(frozen=True)
 class Phi:
-    r"""What is applied to each anchor's sum xi.
+    r"""The function of each anchor's sum xi.
 
     Attributes:
         of_sum: phi as a function of xi.
@@ -125,7 +125,7 @@ def log_plus(epsilon: float, factor: float = 1.0) -> Phi:
 
 LINEAR = Phi(identity, "x", is_linear=True)
 
-# What torch offers of the family's phi, kept in the log domain with an exponential psi.
+# Functions of torch that are a phi of the family, kept in the log domain with an exponential psi.
 # is_convex=False: the logarithm of a sum of a user's convex psi need not be convex.
 LOG_PHI: dict[Elementwise, Phi] = {
     torch.log: replace(log_plus(0.0), of_sum=torch.log, is_convex=False, domain="x > 0"),
@@ -166,9 +166,9 @@ def user_phi(phi: Elementwise | Phi) -> Phi:
     """
     if isinstance(phi, Phi):
         return phi
-    for known, kept in LOG_PHI.items():
-        if phi is known:
-            return kept
+    for function, log_phi in LOG_PHI.items():
+        if phi is function:
+            return log_phi
     _check_elementwise(phi, "phi")
     return Phi(phi, _name(phi), is_convex=False, domain="where it is a number")
 
@@ -214,7 +214,7 @@ ANCHORS: Mapping[str, str] = {"both": "all 2n vectors", "first": "the n vectors 
 
 @dataclass(frozen=True)
 class Pairing:
-    """How a loss pairs the vectors of a batch.
+    """Pairing of the vectors of a batch by a loss.
 
     Attributes:
         negatives: which vectors repel an anchor.
@@ -305,13 +305,13 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = 
         excluded = own_sample(n, 2, both_2ND.device)
         # Anchors and keys are one set: each product serves both of its vectors.
         if part is None and not is_first:
-            minus_own = _own(z0, z1, pairing, psi)
-            # Of vectors as they are |z_i'|^2 / 2 is that of another vector in each direction.
-            both = torch.cat([minus_own, minus_own if pairing.normalize else _own(z1, z0, pairing, psi)])
+            minus_own = _anchor_bias(z0, z1, pairing, psi)
+            # For vectors as they are, |z_i'|^2 / 2 is that of another vector in each direction.
+            biases = torch.cat([minus_own, minus_own if pairing.normalize else _anchor_bias(z1, z0, pairing, psi)])
             scale = both_2ND.new_full((), psi.scale)
-            terms = ScoreTerms(both_2ND, None, scale, both, _other(both_2ND, pairing, psi))
+            terms = ScoreTerms(both_2ND, None, scale, biases, _key_bias(both_2ND, pairing, psi))
             return [PairScores(terms, PairMask(excluded), is_unit=pairing.normalize)]
-        anchors_AD, positives_AD = (torch.cat([each[own] for each in side]) for side in zip(*views, strict=True))
+        anchors_AD, positives_AD = (torch.cat([view[own] for view in side]) for side in zip(*views, strict=True))
         return [_block(anchors_AD, positives_AD, both_2ND, (excluded[own].repeat(len(views), 1), pairing, psi))]
     excluded = own_sample(n, 1, both_2ND.device)
     # Within one view, too, the keys are the anchors unless only a part of them is asked for.
@@ -330,8 +330,8 @@ def _block(
         anchors,
         None if anchors_AD is None else keys_MD,
         keys_MD.new_full((), psi.scale),
-        _own(anchors, positives_AD, pairing, psi),
-        _other(keys_MD, pairing, psi),
+        _anchor_bias(anchors, positives_AD, pairing, psi),
+        _key_bias(keys_MD, pairing, psi),
     )
     return PairScores(terms, PairMask(excluded_AE), is_unit=pairing.normalize)
 
@@ -343,18 +343,18 @@ def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, psi: Psi, own: slice) 
         z0[own],
         z1,
         z0.new_full((), psi.scale),
-        _own(z0[own], z1[own], pairing, psi),
-        _other(z1, pairing, psi),
+        _anchor_bias(z0[own], z1[own], pairing, psi),
+        _key_bias(z1, pairing, psi),
         # Columns are all second-view anchors, also of a part: what it knows of each is merged later.
-        _own(z1, z0, pairing, psi) if is_two_way else None,
-        _other(z0[own], pairing, psi) if is_two_way else None,
+        _anchor_bias(z1, z0, pairing, psi) if is_two_way else None,
+        _key_bias(z0[own], pairing, psi) if is_two_way else None,
     )
     mask = PairMask(own_sample(len(z0), 1, z0.device)[own])
     return PairScores(terms, mask, is_two_way, is_unit=pairing.normalize)
 
 
-def _own(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, psi: Psi) -> Tensor:
-    """What an anchor adds to its scores: minus the similarity to its positive, and the margin."""
+def _anchor_bias(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, psi: Psi) -> Tensor:
+    """Return what an anchor adds to its scores: minus the similarity to its positive, and the margin."""
     # gap_ij = (|p|^2 / 2 - <a, p>) + (<a, k> - |k|^2 / 2): |a|^2 / 2 cancels, and no distance is formed.
     own_A = row_dots(anchors_AD, positives_AD)
     if not pairing.normalize:
@@ -363,5 +363,5 @@ def _own(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, psi: Psi) -
     return own_A + psi.margin if psi.margin else own_A
 
 
-def _other(keys_MD: Tensor, pairing: Pairing, psi: Psi) -> Tensor | None:
+def _key_bias(keys_MD: Tensor, pairing: Pairing, psi: Psi) -> Tensor | None:
     return None if pairing.normalize else (-0.5 * psi.scale) * keys_MD.square().sum(1)

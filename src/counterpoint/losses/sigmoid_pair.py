@@ -90,7 +90,7 @@ class SigmoidPair(ContrastiveLoss):
                 return one_operation(_AllPairs(self._general, lengths), *inputs)
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.normalize)
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
-        return self._of_anchors(z0, z1, own, self.scale(z0), self._bias_like(z0))
+        return self._anchors_loss(z0, z1, own, self.scale(z0), self._bias_like(z0))
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
         r"""Weight of each negative, :math:`\alpha_{ij} = t\,\sigma(t\langle x_i, y_j\rangle + b)`, dense.
@@ -167,9 +167,9 @@ class SigmoidPair(ContrastiveLoss):
 
     def _general(self, z0: Tensor, z1: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
         """The loss of views that are known to be good, by the general route."""
-        return self._of_anchors(unit_rows(z0), unit_rows(z1), slice(0, len(z0)), scale, bias)
+        return self._anchors_loss(unit_rows(z0), unit_rows(z1), slice(0, len(z0)), scale, bias)
 
-    def _of_anchors(self, z0: Tensor, z1: Tensor, own: slice, scale: Tensor, bias: Tensor) -> Tensor:
+    def _anchors_loss(self, z0: Tensor, z1: Tensor, own: slice, scale: Tensor, bias: Tensor) -> Tensor:
         """The loss of prepared views, for some of its anchors."""
         # Algorithm 1: label +1 for own pairs, -1 for all others; the sum over pairs is divided by n.
         positive_A = scale * row_dots(z0[own], z1[own]) + bias

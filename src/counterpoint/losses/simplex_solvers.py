@@ -1,4 +1,4 @@
-r"""What the rules for alpha solve: shares of a row, the level of water-filling, the multiplier of inverse powers.
+r"""Solvers of the rules for alpha: shares of a row, the level of water-filling, the multiplier of inverse powers.
 
 A cost of plus infinity marks a pair that does not count. Roots and supports are found on detached numbers; the formulas
 that use them are the rules' own, and differentiable.
@@ -20,7 +20,7 @@ UNSEEN_STEPS, UNSEEN_LEVELS = 16, 32
 
 
 def excess(cost_BM: Tensor) -> tuple[Tensor, Tensor]:
-    """Which pairs do not count, and by how much each cost exceeds the least of its row (0 where it does not count).
+    """Mark pairs that do not count, and return by how much each cost exceeds the least of its row (0 if not counted).
 
     >>> excess(torch.tensor([[3.0, 1.0, math.inf]]))
     (tensor([[False, False,  True]]), tensor([[2., 0., 0.]]))
@@ -77,7 +77,7 @@ def water_level(excess_BM: Tensor, temperature: float) -> Tensor:
         # No key left since the last step: it went along one straight piece, down to its root.
         is_done_B1 = (covered_B1 == num_B1) | (beyond_B1.abs() <= limit * covered_B1 * level_B1)
         level_B1 = torch.maximum(level_B1 - beyond_B1 / covered_B1, least_B1)  # rounding of a high level may fall below
-        if _holds(is_done_B1):
+        if _are_all_done(is_done_B1):
             break
         num_B1 = covered_B1
     return level_B1
@@ -120,7 +120,7 @@ def inverse_power_root(e_BM: Tensor, is_out_BM: Tensor, gamma: float) -> Tensor:
         log_sum_B, slope_B, _ = inverse_power_sum(t_B, e_BM, is_out_BM, gamma)
         residual_B = log_sum_B.abs()
         is_done_B = residual_B <= limit_B
-        if _holds(is_done_B):
+        if _are_all_done(is_done_B):
             break
         # The sum falls as t grows: where it is above 1, the root is to the right.
         low_B, high_B = torch.where(log_sum_B > 0, t_B, low_B), torch.where(log_sum_B > 0, high_B, t_B)
@@ -153,7 +153,7 @@ def inverse_powers(e_BM: Tensor, gamma: float) -> Tensor:
         power_BM = base_BM ** (-1 / gamma)  # 0 for an infinite e_j, and so in all sums
         total_B1 = power_BM.sum(dim=1, keepdim=True)
         is_done_B1 = (total_B1 - 1).abs() <= limit_B1
-        if _holds(is_done_B1):
+        if _are_all_done(is_done_B1):
             break
         slope_B1 = power_BM.div(base_BM).sum(dim=1, keepdim=True)
         # Newton on F = S^-gamma = 1: (1 - F) / F' with F' = S^(-gamma-1) sum_j power_j / base_j.
@@ -164,10 +164,10 @@ def inverse_powers(e_BM: Tensor, gamma: float) -> Tensor:
 
 
 def _num_steps(like: Tensor, most: int, unseen: int) -> int:
-    """How many steps to try: at most those needed if convergence can be checked, else enough."""
+    """Number of steps to try: at most those needed if convergence can be checked, else enough."""
     return most if can_read(like) else min(most, unseen)
 
 
-def _holds(is_done_B: Tensor) -> bool:
-    """Whether all rows are known to be done; where this cannot be known, every step is taken."""
+def _are_all_done(is_done_B: Tensor) -> bool:
+    """Tell whether all rows are known to be done; if this cannot be known, every step is taken."""
     return can_read(is_done_B) and bool(seen(is_done_B.all(), False))

@@ -55,8 +55,8 @@ class HardNegatives(ContrastiveLoss):
     def __init__(self, loss: PairLoss, beta: float = 1.0) -> None:
         super().__init__()
         if not isinstance(loss, PairLoss) or not loss.psi.function.in_log_domain:
-            known = loss.card.name if isinstance(loss, Loss) else type(loss).__name__
-            raise TypeError(f"loss must be a pairwise loss with exponential psi, such as InfoNCE(), got {known}")
+            name_or_type = loss.card.name if isinstance(loss, Loss) else type(loss).__name__
+            raise TypeError(f"loss must be a pairwise loss with exponential psi, such as InfoNCE(), got {name_or_type}")
         if not 0 <= beta < math.inf:
             raise ValueError(f"beta must be >= 0 and finite, got {beta}; 0 is the wrapped loss, 0.5 to 2 are common")
         self.loss, self.beta, self.pairing = loss, beta, loss.pairing
@@ -129,7 +129,7 @@ class HardNegatives(ContrastiveLoss):
 
     def _log_xi(self, z0: Tensor, z1: Tensor, part: Part | None) -> Tensor:
         """lse((1 + beta) u) - lse(beta u) + log K for each anchor, first view before second."""
-        # In the log domain throughout: e^((1 + beta) u) alone may overflow.
+        # All is in the log domain: e^((1 + beta) u) alone may overflow.
         psis = (self._sharpened(factor) for factor in (1 + self.beta, self.beta))
         sharp_A, plain_A = (statistics(torch.cat([z0, z1]), self.loss.pairing, psi, part) for psi in psis)
         return sharp_A - plain_A + math.log(self.num_negatives(len(z0)))

@@ -15,7 +15,7 @@ ENCODES_BOTH = ("joint", "classification")  # wirings in which both views may pa
 
 @dataclass(frozen=True, kw_only=True)
 class MethodEntry:
-    """What a method decides when the user leaves it to ``auto``.
+    """Settings that a method decides when the user leaves them to ``auto``.
 
     Widths that a paper gives for one encoder are kept as shares of that encoder's width, so that they fit others.
 
@@ -261,5 +261,5 @@ def method_named(name: str) -> MethodEntry:
 
 
 def chosen(value: Any, otherwise: Any) -> Any:
-    """A setting, or what holds where it is left at ``auto``."""
+    """Return a setting, or what holds if it is left at ``auto``."""
     return otherwise if value == "auto" else value

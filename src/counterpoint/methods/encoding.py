@@ -1,4 +1,4 @@
-"""From samples to what a loss sees: encoder (or its momentum copy) and projector, then the output map."""
+"""The path from samples to what a loss sees: encoder (or its momentum copy) and projector, then the output map."""
 
 # N samples, C samples per chunk, D features
 
@@ -17,7 +17,7 @@ from counterpoint.core.checks import check_positive
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method
 
-# From an encoder to one that works through a batch in chunks; a ``partial`` of ``GradientCache``.
+# A function from an encoder to one that works through a batch in chunks; a ``partial`` of ``GradientCache``.
 Chunks = Callable[[nn.Module], nn.Module]
 
 
@@ -152,31 +152,31 @@ class GradientCache(nn.Module):
         def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
             return nullcontext(), _StatisticsKept(list(norms.values()))
 
-        # Of even sizes: a small rest would have poor statistics, and a rest of one none.
+        # Chunks have even sizes: a small rest would have poor statistics, and a rest of one none.
         chunks = x.tensor_split(max(1, -(-len(x) // self.chunk_size)))
         # Non-reentrant: second derivatives, and samples that need no gradient themselves, work as they are.
         return torch.cat([checkpoint(self.encoder, c, use_reentrant=False, context_fn=contexts) for c in chunks])
 
 
 class _StatisticsKept(AbstractContextManager[None]):
-    """Within, layers update copies of their running statistics: the second pass must not count a batch again.
+    """Let layers update copies of running statistics inside the block: a second pass must not count a batch again.
 
     It may be entered again and again, since a second derivative takes a third pass.
     """
 
     def __init__(self, norms: list[_BatchNorm]) -> None:
         self._norms = norms
-        self._kept: list[dict[str, Tensor]] = []
+        self._originals: list[dict[str, Tensor]] = []
 
     # The originals come back on leaving: what was counted in between is dropped with the copies.
     def __enter__(self) -> None:
-        self._kept = [dict(norm.named_buffers()) for norm in self._norms]
-        for norm, buffers in zip(self._norms, self._kept, strict=True):
+        self._originals = [dict(norm.named_buffers()) for norm in self._norms]
+        for norm, buffers in zip(self._norms, self._originals, strict=True):
             for name, buffer in buffers.items():
                 setattr(norm, name, buffer.clone())
 
     def __exit__(self, *raised: object) -> None:
-        for norm, buffers in zip(self._norms, self._kept, strict=True):
+        for norm, buffers in zip(self._norms, self._originals, strict=True):
             for name, buffer in buffers.items():
                 setattr(norm, name, buffer)
 
@@ -214,12 +214,12 @@ class MomentumCopy(nn.Module):
 
     @torch.no_grad()
     def forward(self, *inputs: Any) -> Any:
-        """What the copy returns, without gradient."""
+        """Output of the copy, without gradient."""
         return self.module(*inputs)
 
     @torch.no_grad()
     def follow(self, source: nn.Module, momentum: float) -> None:
-        """One step towards the source.
+        """Move one step towards the source.
 
         Args:
             source: a module with the same structure.
@@ -230,7 +230,7 @@ class MomentumCopy(nn.Module):
         """
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be between 0 and 1, got {momentum}; 0.99 to 0.999 are common")
-        ours, theirs = list[Tensor](self.module.parameters()), [each.detach() for each in source.parameters()]
+        ours, theirs = list[Tensor](self.module.parameters()), [parameter.detach() for parameter in source.parameters()]
         if ours:  # foreach operations refuse empty lists: nn.Identity, for example
             # xi + (1 - m) (theta - xi): he2020, Eq. 2
             torch._foreach_lerp_(ours, theirs, 1 - momentum)  # pyright: ignore[reportPrivateImportUsage]

@@ -37,7 +37,7 @@ class EmbeddingMethod(EncoderMethod):
 
     @abstractmethod
     def embed_views(self, view0: Tensor, view1: Tensor, *local: Tensor) -> tuple[Tensor, ...]:
-        """What the loss compares: the embeddings of both views, then those of local ones."""
+        """Return what the loss compares: the embeddings of both views, then those of local ones."""
 
     @abstractmethod
     def score(
@@ -75,10 +75,10 @@ class OneEncoder(EmbeddingMethod):
 
     @final
     def embed_views(self, view0: Tensor, view1: Tensor, *local: Tensor) -> tuple[Tensor, ...]:
-        """What the loss compares: the embeddings of both views, then those of local ones."""
-        return (*self._of_one_size((view0, view1)), *(self._of_one_size(local) if local else ()))
+        """Return what the loss compares: the embeddings of both views, then those of local ones."""
+        return (*self._embed_same_size((view0, view1)), *(self._embed_same_size(local) if local else ()))
 
-    def _of_one_size(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _embed_same_size(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
         passes = views if self.is_apart else (torch.cat([*views]),)
         projected = torch.cat([encode(self.backbone, self.projector, samples, self.chunks) for samples in passes])
         return to_embedding(self.output_map, projected).chunk(len(views))
@@ -99,8 +99,8 @@ class JointEmbedding(OneEncoder):
         self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0, local: Sequence[Tensor] = ()
     ) -> Tensor:
         """The loss of embeddings, as ``forward`` has it."""
-        used = each_unknown_its_own(labels) if labels is not None and self.loss.uses_labels else None
-        return loss_across_ranks(self.loss, z0, z1, used, step, local=local)
+        loss_labels = each_unknown_its_own(labels) if labels is not None and self.loss.uses_labels else None
+        return loss_across_ranks(self.loss, z0, z1, loss_labels, step, local=local)
 
 
 class TwoTowers(EmbeddingMethod):
@@ -134,7 +134,7 @@ class TwoTowers(EmbeddingMethod):
         self.loss: Loss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def embed_views(self, view0: Tensor, view1: Tensor, *local: Tensor) -> tuple[Tensor, Tensor]:
-        """What the loss compares: the embeddings of both kinds of sample."""
+        """Return what the loss compares: the embeddings of both kinds of sample."""
         # The encoders work in the precision of autocast, output map and loss in float32 at least.
         projected0 = encode(self.backbone, self.projector, view0, self.chunks)
         projected1 = encode(self.second_backbone, self.second_projector, view1, self.chunks)
@@ -181,7 +181,7 @@ def loss_across_ranks(
     >>> loss_across_ranks(InfoNCE(), z, z) == InfoNCE()(z, z)
     tensor(True)
     """
-    # By step, not by a generator: resumed runs and all ranks draw the same.
+    # Draws go by step, not by a generator: resumed runs and all ranks draw the same.
     named: dict[str, Any] = {"step": step} if loss.draws_by_step else {}
     if world_size() == 1:
         return loss(z0, z1, labels, **named, **({"local_LND": torch.stack([*local])} if local else {}))
@@ -234,15 +234,15 @@ class Classification(OneEncoder):
         """
         if labels is None:
             raise ValueError("labels must be given: a supervised method learns from nothing else")
-        known_N = (labels >= 0).nonzero().flatten()
+        labelled_N = (labels >= 0).nonzero().flatten()
         # Before any return: ranks without a label take part in the collective, too.
-        num_known = sum_over_ranks(torch.tensor([float(len(known_N))], device=z0.device)).squeeze()
-        if len(known_N) == 0:
-            # With gradient zero for every parameter: data-parallel wrappers wait for each of them.
+        num_labelled = sum_over_ranks(torch.tensor([float(len(labelled_N))], device=z0.device)).squeeze()
+        if len(labelled_N) == 0:
+            # Every parameter gets a gradient of zero: data-parallel wrappers wait for each of them.
             unused = [parameter.sum() for parameter in self.loss.parameters()]
             return 0.0 * (z0.sum() + z1.sum() + torch.stack(unused).sum())
         # A rank's share of the mean over all ranks' known samples; the mean over ranks adds the shares up.
-        share = world_size() * len(known_N) / num_known.to(z0.dtype)
+        share = world_size() * len(labelled_N) / num_labelled.to(z0.dtype)
         # A single sample twice has the same mean; the share above counts it once.
-        rows = at_least_two(known_N)
+        rows = at_least_two(labelled_N)
         return share * self.loss(z0[rows], z1[rows], labels[rows])

@@ -114,7 +114,7 @@ class QueueContrast(Loss):
         start = self.pointer + (len(keys_ND) - len(last_ND))
         place_N = (start + torch.arange(len(last_ND), device=start.device)) % num_keys
         self.queue_KD[place_N] = unit_rows(last_ND.detach()).to(self.queue_KD.dtype)
-        # In place: the pointer is a buffer, and part of the state.
+        # Changed in place: the pointer is a buffer, and part of the state.
         self.pointer.copy_((self.pointer + len(keys_ND)) % num_keys)
 
     def num_negatives(self, n: int) -> int:

@@ -1,4 +1,4 @@
-"""From resolved settings to a method: which wiring, which loss, which further weights."""
+"""Build a method from resolved settings: which wiring, which loss, which further weights."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ ONLY_THERE = {
 
 @dataclass(frozen=True)
 class MethodParts:
-    """What a method is built around.
+    """Parts that a method is built around.
 
     Attributes:
         backbone: maps samples to representations (n, width).
@@ -138,13 +138,13 @@ def check_loss(method: str, entry: MethodEntry, name: str) -> None:
     Raises:
         UsageError: it cannot.
     """
-    own = OWN_LOSSES.get(entry.wiring)
-    if own is not None and name not in own:
+    own_losses = OWN_LOSSES.get(entry.wiring)
+    if own_losses is not None and name not in own_losses:
         raise UsageError(
-            f"loss.name {name}: method {method} takes {' or '.join(own)} only; leave loss.name at auto, or use "
+            f"loss.name {name}: method {method} takes {' or '.join(own_losses)} only; leave loss.name at auto, or use "
             "--method simclr"
         )
-    if own is None and name in ONLY_THERE:
+    if own_losses is None and name in ONLY_THERE:
         raise UsageError(f"loss.name {name}: method {method} cannot use it; use --method {ONLY_THERE[name]}")
 
 
@@ -162,8 +162,8 @@ def loss_of(
     Raises:
         ValueError: an option the loss does not take, one that is missing, or labels that the data lack.
     """
-    entry, asked = method_named(settings.method), settings.loss
-    name = chosen(asked.name, entry.loss)
+    entry, loss_settings = method_named(settings.method), settings.loss
+    name = chosen(loss_settings.name, entry.loss)
     if name == CUSTOM:
         if own is None:
             raise ValueError("this run was trained with a loss of your own; pass it as loss=, or name it again")
@@ -171,11 +171,11 @@ def loss_of(
         return copy.deepcopy(own)
     common = {
         "temperature": float(chosen(settings.temperature, entry.temperature)),
-        "epsilon": asked.epsilon,
-        "negatives": chosen(asked.negatives, entry.negatives),
+        "epsilon": loss_settings.epsilon,
+        "negatives": chosen(loss_settings.negatives, entry.negatives),
     }
     # Later ones win: the method's options, the user's, what the wiring knows.
-    options = (dict(entry.options) if name == entry.loss else {}) | asked.options | dict(further or {})
+    options = (dict(entry.options) if name == entry.loss else {}) | loss_settings.options | dict(further or {})
     loss = build_loss(name, common, options)
     if loss.uses_labels and not num_classes:
         raise ValueError("it learns from labels, and the data have no labels; name them with --source.labels")
@@ -201,20 +201,20 @@ def _joint(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> J
 
 
 def _queue(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> MomentumQueue:
-    asked = settings.loss
     loss_of(settings, parts.loss, num_classes=parts.num_classes)  # refuses what the plain loss refuses
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "temperature": chosen(settings.temperature, entry.temperature),
-        "epsilon": 0.0 if asked.name == "dcl" else asked.epsilon,  # DCL: the positive is not a part of the denominator
+        # DCL: the positive is not a part of the denominator.
+        "epsilon": 0.0 if settings.loss.name == "dcl" else settings.loss.epsilon,
     }
-    unusable = set(asked.options) - set(given)
+    unusable = set(settings.loss.options) - set(options)
     if unusable:
         raise ValueError(f"with a queue it takes temperature and epsilon only, got {', '.join(sorted(unusable))}")
     generator = torch.Generator().manual_seed(_seed(parts, QUEUE_SEED))
     size = chosen(settings.target.queue_size, entry.queue_size)
     # Options of the loss go before the general settings.
-    given.update(asked.options)
-    loss = QueueContrast(int(size), parts.embedding_dims, **given, generator=generator)
+    options.update(settings.loss.options)
+    loss = QueueContrast(int(size), parts.embedding_dims, **options, generator=generator)
     momentum = float(chosen(settings.target.momentum, entry.momentum))
     return MomentumQueue(parts.backbone, parts.head, loss, momentum=momentum, chunks=_chunks(settings))
 

@@ -87,7 +87,7 @@ def save_classifier(
 
 
 def is_classifier_sound(folder: RunFolder) -> bool:
-    """Whether the classifier of a run is undamaged; True for a run without a classifier."""
+    """Tell whether the classifier of a run is undamaged; True for a run without a classifier."""
     if not folder.classifier_weights.exists() and not folder.classifier_card.exists():
         return True
     try:

@@ -1,4 +1,4 @@
-"""Encoders: what maps a sample to its representation."""
+"""Encoders, which map a sample to its representation."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -27,9 +27,9 @@ def check_timm_name(name: str) -> Any:
         raise UsageError(f"encoder timm:{name} needs timm; install it with: pip install timm") from None
     # A tag, as in `vit_small_patch16_224.dino`, changes no layer: it says how the images were normalised.
     model, _, tag = name.partition(".")
-    known = timm.list_pretrained(f"{model}.*") if tag else timm.list_models()
-    if name not in known:
-        raise UsageError(f"timm has no model {name!r}{nearest(name, known)}")
+    names = timm.list_pretrained(f"{model}.*") if tag else timm.list_models()
+    if name not in names:
+        raise UsageError(f"timm has no model {name!r}{nearest(name, names)}")
     return timm
 
 
@@ -228,7 +228,7 @@ class EncoderEntry:
 
 
 def has_stem(name: str) -> bool:
-    """Whether an encoder's stem is chosen by the size of the images."""
+    """Tell whether an encoder's stem is chosen by the size of the images."""
     return name in CATALOGUE and CATALOGUE[name].has_stem
 
 
@@ -274,10 +274,10 @@ def check_kind(name: str, in_shape: Shape) -> None:
         UsageError: images for an encoder of vectors, or the other way round.
     """
     kind: Kind = "vectors" if len(in_shape) == 1 else "images"
-    needed: Kind = CATALOGUE[name].kind if name in CATALOGUE else "images"
-    if kind != needed:
+    expected: Kind = CATALOGUE[name].kind if name in CATALOGUE else "images"
+    if kind != expected:
         fitting = [other for other, entry in CATALOGUE.items() if entry.kind == kind]
-        raise UsageError(f"encoder {name!r} takes {needed}, but the data are {kind}; use {', '.join(fitting)}")
+        raise UsageError(f"encoder {name!r} takes {expected}, but the data are {kind}; use {', '.join(fitting)}")
 
 
 def initial_encoder(name: str, in_shape: Shape, seed: int, stem: str = "auto", initial: str = "uniform") -> nn.Module:

@@ -33,7 +33,7 @@ class Habit:
     """The input that a model was made for.
 
     Attributes:
-        mean: that its library subtracts, per channel of values in [0, 1]; None where nothing is known.
+        mean: that its library subtracts, per channel of values in [0, 1]; None if nothing is known.
         std: by which it then divides.
         side: of the images in pixels; None for any.
     """
@@ -73,14 +73,13 @@ def _torchvision(name: str) -> nn.Module:
 
 def _timm_habit(name: str) -> Habit:
     """Read the weights that the name selects from timm's record."""
-    found = check_timm_name(name).get_pretrained_cfg(name)
-    return Habit(tuple(found.mean), tuple(found.std), found.input_size[-1]) if found else Habit()
+    config = check_timm_name(name).get_pretrained_cfg(name)
+    return Habit(tuple(config.mean), tuple(config.std), config.input_size[-1]) if config else Habit()
 
 
 def _torchvision_habit(name: str) -> Habit:
-    """From torchvision's record of its best weights for the name."""
-    taken = _torchvision_models(name).get_model_weights(name).DEFAULT.transforms()
-    return Habit(tuple(taken.mean), tuple(taken.std), taken.crop_size[0])
+    transforms = _torchvision_models(name).get_model_weights(name).DEFAULT.transforms()
+    return Habit(tuple(transforms.mean), tuple(transforms.std), transforms.crop_size[0])
 
 
 def _torchvision_models(name: str) -> Any:
@@ -90,9 +89,9 @@ def _torchvision_models(name: str) -> Any:
         raise UsageError(
             f"encoder torchvision:{name} needs torchvision; install it with: pip install torchvision"
         ) from None
-    known = models.list_models(module=models)
-    if name not in known:
-        raise UsageError(f"torchvision has no model {name!r}{nearest(name, known)}")
+    names = models.list_models(module=models)
+    if name not in names:
+        raise UsageError(f"torchvision has no model {name!r}{nearest(name, names)}")
     return models
 
 
@@ -123,9 +122,9 @@ class ForeignEncoder:
         name: as asked for; the class of a module that the caller passed.
         backbone: maps images (n, c, h, w) or vectors (n, d) to (n, width); in evaluation mode, a copy where it was the
             caller's.
-        mean: that its input was made with, per channel of values in [0, 1]; None where nothing is known.
+        mean: that its input was made with, per channel of values in [0, 1]; None if nothing is known.
         std: the deviation, likewise.
-        weights_sha256: of the file of weights; None where there was none.
+        weights_sha256: of the file of weights; None if there was none.
         remarks: one line each, such as the prefix that was taken and what was left aside.
     """
 
@@ -158,7 +157,7 @@ class GreyAsColour(nn.Module):
         self.body = body
 
     def forward(self, images: Tensor) -> Tensor:
-        """What the module returns for images (n, 1, h, w) or (n, 3, h, w)."""
+        """Output of the module for images (n, 1, h, w) or (n, 3, h, w)."""
         return self.body(images.expand(-1, COLOURS, -1, -1))
 
 
@@ -186,19 +185,19 @@ def build_foreign(
     require_float32()
     with usual_modes():
         if isinstance(encoder, nn.Module):
-            known = _filled(own_copy(encoder), type(encoder).__name__, in_shape, weights)
+            foreign_encoder = _filled(own_copy(encoder), type(encoder).__name__, in_shape, weights)
         elif is_origin(encoder) and _library_of(encoder) is None:
             with own_draws(seed):
-                module = _own_part(encoder)
-            known = _filled(module, encoder, in_shape, weights)
+                module = _load_module(encoder)
+            foreign_encoder = _filled(module, encoder, in_shape, weights)
         else:
-            known = _by_name(encoder, in_shape, weights, seed)
-    known.backbone.eval()
-    return known
+            foreign_encoder = _by_name(encoder, in_shape, weights, seed)
+    foreign_encoder.backbone.eval()
+    return foreign_encoder
 
 
 def habit_of(encoder: str | nn.Module) -> Habit:
-    """What a library says of the input of one of its models; nothing of any other encoder.
+    """Input that a library states for one of its models; an empty record for any other encoder.
 
     Raises:
         UsageError: a library that is not installed, or a model that it does not know.
@@ -208,7 +207,7 @@ def habit_of(encoder: str | nn.Module) -> Habit:
 
 
 def stem_of_weights(name: str, in_shape: Shape, tensors: Mapping[str, Tensor]) -> str:
-    """The stem, of one of our ResNets, that a file's weights are of; that of the size of the images where both fit."""
+    """The stem of the ResNet that a file's weights are of; that for the size of the images if both fit."""
     return _best_plan(name, _plans(name, in_shape, has_weights=True), tensors).stem
 
 
@@ -234,7 +233,7 @@ def fill_known(
     mean = habit_of(name).mean
     if name.startswith(TIMM_PREFIX) and "." not in name and mean:
         remarks.append(
-            f"input as timm's own weights of this name take it (mean {', '.join(f'{each:g}' for each in mean)}); "
+            f"input as timm's own weights of this name take it (mean {', '.join(f'{level:g}' for level in mean)}); "
             "for others give their tag, as in timm:vit_small_patch16_224.dino"
         )
     return tuple(remarks)
@@ -305,8 +304,8 @@ def _filled(module: nn.Module, name: str, in_shape: Shape, weights: str | Path |
     return ForeignEncoder(name, with_pooling(module, in_shape), None, None, digest, remarks)
 
 
-def _own_part(name: str) -> nn.Module:
-    """What the user's function returns.
+def _load_module(name: str) -> nn.Module:
+    """Call the user's function and return its module.
 
     Raises:
         UsageError: there is no such function, or it returns no module.

@@ -29,7 +29,7 @@ MAX_DEPTH = 16  # of dictionaries in dictionaries
 MAX_SHOWN = 200  # characters of what torch says
 ZIP_START = b"PK\x03\x04"
 MAGIC = 0x1950A86A20F9469CFC6C  # what torch wrote before 1.6 begins with it, as a pickle of its own
-# What a damaged file may end in, in a zip reader or in torch.
+# Errors in which a damaged file may end, in a zip reader or in torch.
 NOT_READABLE = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, MemoryError),
     *(RuntimeError, AssertionError, struct.error, pickle.UnpicklingError, zipfile.BadZipFile),
@@ -61,12 +61,12 @@ def read_torch_file(path: Path) -> dict[str, Tensor]:
     try:
         stand_ins: list[Any] = [(_Never("LeftAside", (LeftAside,), {"name": name}), name) for name in names]
         with torch.serialization.safe_globals(stand_ins):
-            held = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
     except pickle.UnpicklingError as error:
         words = str(error).replace("\n", " ").partition("Please ")[0]
         name = re.search(r"(?:unsupported|global:) GLOBAL (\S+)", words)
         raise ForeignCallError(name[1]) if name else ValueError(words[:MAX_SHOWN]) from None
-    return dict(_named(held))
+    return dict(_named_tensors(content))
 
 
 def _check_archive(file: IO[bytes]) -> None:
@@ -82,13 +82,13 @@ def _check_archive(file: IO[bytes]) -> None:
             raise ValueError(f"its member {damaged!r} is damaged (CRC)")
 
 
-def _named(held: Any) -> Iterator[tuple[str, Tensor]]:
-    """Tensors in dictionaries, each dictionary once: one may hold itself."""
-    if isinstance(held, LeftAside) and not held:
-        raise ValueError(f"it holds an object of {held.name} and no weights; save its state_dict() instead")
-    if not isinstance(held, dict):
-        raise ValueError(f"it holds a {type(held).__name__}, and no dictionary of weights")
-    waiting, seen = [("", held, 0)], {id(held)}
+def _named_tensors(content: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors in dictionaries by dotted name, each dictionary once: one may hold itself."""
+    if isinstance(content, LeftAside) and not content:
+        raise ValueError(f"it holds an object of {content.name} and no weights; save its state_dict() instead")
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__}, and no dictionary of weights")
+    waiting, visited = [("", content, 0)], {id(content)}
     while waiting:
         prefix, holder, depth = waiting.pop()
         for key, value in holder.items():
@@ -99,8 +99,8 @@ def _named(held: Any) -> Iterator[tuple[str, Tensor]]:
                 raise ValueError(f"a tensor of shape {tuple(value.shape)} that repeats its numbers")
             if is_tensor:
                 yield prefix + key, value.detach()
-            elif isinstance(value, dict) and id(value) not in seen and depth < MAX_DEPTH:
-                seen.add(id(value))
+            elif isinstance(value, dict) and id(value) not in visited and depth < MAX_DEPTH:
+                visited.add(id(value))
                 waiting.append((f"{prefix}{key}.", value, depth + 1))
 
 
@@ -140,9 +140,9 @@ HARMLESS = frozenset(
 
 
 MAX_NAMED = 3  # names in a remark
-# What a norm counts for its own use, and tables that a transformer computes when it is built.
+# Names of what a norm counts for its own use, and of tables that a transformer computes when it is built.
 BOOKKEEPING = ("num_batches_tracked", "relative_position_index", "relative_coords_table", "attn_mask")
-# Which of several whole encoders is taken, by the words of its prefix: the first that is found. The published figures
+# Order in which one of several whole encoders is taken, by the words of its prefix. The published figures
 # of DINO are its teacher's; those of MoCo and BYOL the online encoder's, not its momentum copy's.
 PREFERENCE = (
     {"teacher"},
@@ -159,7 +159,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Match:
-    """Which tensors of a file belong to which weights of a module, under one prefix and in one spelling.
+    """Tensors of a file that belong to weights of a module, under one prefix and in one spelling.
 
     ``is_numbered``: the file has the numbers of the module's children in place of their names.
     """
@@ -173,7 +173,7 @@ class Match:
     def rank(self) -> int:
         """Place of the prefix in ``PREFERENCE``."""
         words = set(re.split(r"[._]", self.prefix.lower()))
-        places = [place for place, known in enumerate(PREFERENCE) if words & known]
+        places = [place for place, preferred in enumerate(PREFERENCE) if words & preferred]
         return places[0] if places else PREFERENCE.index(set())
 
 
@@ -219,60 +219,60 @@ def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, e
         UsageError: the file lacks weights of the module, or has others, or more blocks; or a weight is not finite.
     """
     bare = module.body if isinstance(module, Pooled) else module
-    wanted = _wanted(bare)
-    if not wanted:
+    expected = _expected_tensors(bare)
+    if not expected:
         raise UsageError(f"{origin}: the encoder has no weights to load")
-    matches = _matches(bare, wanted, tensors)
-    whole = [match for match in matches if len(match.keys) == len(wanted)]
-    if not whole:
-        other = "; weights of other programs fit timm:NAME or torchvision:NAME" if has_stem(encoder) else ""
+    matches = _matches(bare, expected, tensors)
+    full_matches = [match for match in matches if len(match.keys) == len(expected)]
+    if not full_matches:
+        hint = "; weights of other programs fit timm:NAME or torchvision:NAME" if has_stem(encoder) else ""
         raise UsageError(
-            f"{origin} does not fit the encoder{encoder and f' {encoder}'}: {_misfit(matches, wanted, tensors)}{other}"
+            f"{origin} does not fit the encoder{encoder and f' {encoder}'}: {_misfit(matches, expected, tensors)}{hint}"
         )
-    chosen = whole[0]
-    taken = {key for match in whole for key in match.keys.values()}
-    left = [key for key in tensors if key not in taken and not key.endswith(BOOKKEEPING)]
-    other = _part_of_another(chosen, left)
-    if other is not None:
+    chosen = full_matches[0]
+    used = {key for match in full_matches for key in match.keys.values()}
+    unused = [key for key in tensors if key not in used and not key.endswith(BOOKKEEPING)]
+    foreign_key = _part_of_another(chosen, unused)
+    if foreign_key is not None:
         raise UsageError(
-            f"{origin} is of another network: it has all {len(wanted)} tensors of the encoder, and {other} in or "
-            "beside its blocks"
+            f"{origin} is of another network: it has all {len(expected)} tensors of the encoder, and {foreign_key} in "
+            "or beside its blocks"
         )
     for key in chosen.keys.values():
         if not bool(torch.isfinite(tensors[key]).all()):
             raise UsageError(f"{origin}: {key} holds NaN or infinity; take an earlier checkpoint")
     # And what the module keeps beside its weights, where the file has that, too.
     state, keys = bare.state_dict(), dict(chosen.keys)
-    for own in (own for own in state if own.endswith(BOOKKEEPING)):
-        key = chosen.prefix + own
-        if key in tensors and _is_alike(tensors[key], state[own]):
-            keys[own] = key
-    # Without strict, as counts of batches may be missing; everything else was checked.
-    bare.load_state_dict({own: tensors[key] for own, key in keys.items()}, strict=False)
-    return _remarks(whole, left, len(wanted))
+    for weight in (name for name in state if name.endswith(BOOKKEEPING)):
+        key = chosen.prefix + weight
+        if key in tensors and _is_alike(tensors[key], state[weight]):
+            keys[weight] = key
+    # Loaded without strict, as counts of batches may be missing; everything else was checked.
+    bare.load_state_dict({weight: tensors[key] for weight, key in keys.items()}, strict=False)
+    return _remarks(full_matches, unused, len(expected))
 
 
 def share_of(module: nn.Module, tensors: Mapping[str, Tensor]) -> float:
     """Share of a module's weights that a file has under one prefix; the module may be without numbers (``meta``)."""
-    wanted = _wanted(module)
-    matches = _matches(module, wanted, tensors)
-    return len(matches[0].keys) / len(wanted) if matches and wanted else 0.0
+    expected = _expected_tensors(module)
+    matches = _matches(module, expected, tensors)
+    return len(matches[0].keys) / len(expected) if matches and expected else 0.0
 
 
-def _matches(module: nn.Module, wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> list[Match]:
+def _matches(module: nn.Module, expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> list[Match]:
     """All prefixes and spellings under which a file has something of a module, the fullest first."""
-    found: list[Match] = []
-    for number, spelled in enumerate(_spellings(module, wanted)):
+    matches: list[Match] = []
+    for number, spelled in enumerate(_spellings(module, expected)):
         alike: dict[str, dict[str, str]] = defaultdict(dict)
         others: dict[str, dict[str, str]] = defaultdict(dict)
         ends = ((key, cut) for key in tensors for cut in [0, *(dot.end() for dot in re.finditer(r"\.", key))])
         for key, cut in ends:
-            own = spelled.get(key[cut:])
-            if own is not None:
-                (alike if _is_alike(tensors[key], wanted[own]) else others)[key[:cut]][own] = key
+            weight = spelled.get(key[cut:])
+            if weight is not None:
+                (alike if _is_alike(tensors[key], expected[weight]) else others)[key[:cut]][weight] = key
         prefixes = dict.fromkeys([*alike, *others])
-        found += [Match(prefix, alike[prefix], others[prefix], number > 0) for prefix in prefixes]
-    return sorted(found, key=lambda match: (-len(match.keys), match.rank))
+        matches += [Match(prefix, alike[prefix], others[prefix], number > 0) for prefix in prefixes]
+    return sorted(matches, key=lambda match: (-len(match.keys), match.rank))
 
 
 def _spellings(module: nn.Module, names: Iterable[str]) -> Iterator[dict[str, str]]:
@@ -283,8 +283,8 @@ def _spellings(module: nn.Module, names: Iterable[str]) -> Iterator[dict[str, st
         yield {".".join([places[name.split(".")[0]], *name.split(".")[1:]]): name for name in names}
 
 
-def _wanted(module: nn.Module) -> dict[str, Tensor]:
-    """What a file must have: parameters and buffers, but no counts of batches."""
+def _expected_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Tensors that a file must have: parameters and buffers, but no counts of batches."""
     return {name: value for name, value in module.state_dict().items() if not name.endswith(BOOKKEEPING)}
 
 
@@ -292,52 +292,53 @@ def _is_alike(value: Tensor, own: Tensor) -> bool:
     return value.shape == own.shape and value.is_floating_point() == own.is_floating_point()
 
 
-def _part_of_another(match: Match, left: list[str]) -> str | None:
+def _part_of_another(match: Match, unused: list[str]) -> str | None:
     """The first left-over weight of a block that the encoder has, or of one more block of the kind."""
     blocks, kinds = set(), set()
     for key in match.keys.values():
-        for block, rest in _blocks_around(key.removeprefix(match.prefix)):
+        for block, inner_name in _blocks_around(key.removeprefix(match.prefix)):
             blocks.add(block)
-            kinds.add((block.rpartition(".")[0], rest))
-    for key in left:
-        for block, rest in _blocks_around(key.removeprefix(match.prefix)) if key.startswith(match.prefix) else []:
-            if block in blocks or (block.rpartition(".")[0], rest) in kinds:
+            kinds.add((block.rpartition(".")[0], inner_name))
+    for key in unused:
+        for block, inner_name in _blocks_around(key.removeprefix(match.prefix)) if key.startswith(match.prefix) else []:
+            if block in blocks or (block.rpartition(".")[0], inner_name) in kinds:
                 return key
     return None
 
 
 def _blocks_around(name: str) -> list[tuple[str, str]]:
     """The numbered blocks that hold a weight, and its name in each: of at least two words; a layer is not a block."""
-    return [(name[: found.end(1)], name[found.end() :]) for found in re.finditer(r"\.(\d+)\.(?=[^.]+\.)", name)]
+    return [(name[: dot.end(1)], name[dot.end() :]) for dot in re.finditer(r"\.(\d+)\.(?=[^.]+\.)", name)]
 
 
-def _remarks(whole: list[Match], left: list[str], num_wanted: int) -> tuple[str, ...]:
-    chosen, *others = whole
+def _remarks(full_matches: list[Match], unused: list[str], num_wanted: int) -> tuple[str, ...]:
+    chosen, *further = full_matches
     place = f"under {chosen.prefix.removesuffix('.')}" if chosen.prefix else "without a prefix"
     spelled = ", by the numbers of its children" if chosen.is_numbered else ""
     remarks = [f"took {num_wanted} tensors {place}{spelled}"]
-    if others:
-        names = ", ".join(match.prefix.removesuffix(".") or "no prefix" for match in others[:MAX_NAMED])
+    if further:
+        names = ", ".join(match.prefix.removesuffix(".") or "no prefix" for match in further[:MAX_NAMED])
         remarks.append(
             f"the file also has the whole encoder under {names}; a teacher goes first, then a moving average"
         )
-    if left:
-        remarks.append(f"left aside: {some(left, MAX_NAMED)}")
+    if unused:
+        remarks.append(f"left aside: {some(unused, MAX_NAMED)}")
     return tuple(remarks)
 
 
-def _misfit(matches: list[Match], wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
-    """Why no prefix has everything, from the one that has most, and what would."""
+def _misfit(matches: list[Match], expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
+    """Say what the prefix with most weights lacks: weights of another shape, missing ones and unknown ones."""
     if not matches:
-        return f"it has {_names(list(tensors))}, the encoder {_names(list(wanted))}"
+        return f"it has {_names(list(tensors))}, the encoder {_names(list(expected))}"
     best = matches[0]
     place = f" under {best.prefix[:-1]}" if best.prefix else ""
-    parts = [f"it has {len(best.keys)} of the encoder's {len(wanted)} tensors{place}"]
-    missing = [own for own in wanted if own not in best.keys and own not in best.others]
-    parts += [f"{own} is {_sizes(tensors[key])} and not {_sizes(wanted[own])}" for own, key in best.others.items()][:1]
-    known = {*best.keys.values(), *best.others.values()}
+    parts = [f"it has {len(best.keys)} of the encoder's {len(expected)} tensors{place}"]
+    missing = [weight for weight in expected if weight not in best.keys and weight not in best.others]
+    for weight, key in list(best.others.items())[:1]:
+        parts.append(f"{weight} is {_sizes(tensors[key])} and not {_sizes(expected[weight])}")
+    matched = {*best.keys.values(), *best.others.values()}
     unknown = [
-        key for key in tensors if key.startswith(best.prefix) and key not in known and not key.endswith(BOOKKEEPING)
+        key for key in tensors if key.startswith(best.prefix) and key not in matched and not key.endswith(BOOKKEEPING)
     ]
     parts += [f"missing: {_names(missing)}"] if missing else []
     parts += [f"unknown: {_names(unknown)}"] if unknown else []

@@ -49,7 +49,7 @@ KINDS = ("none", "linear", "mlp", "low-rank", "diagonal", "sparse")
 
 @dataclass(frozen=True)
 class ProjectorDetails:
-    """What only some projectors have.
+    """Settings that only some projectors have.
 
     Attributes:
         layers: layers of the mlp, >= 2.
@@ -73,12 +73,12 @@ PLAIN = ProjectorDetails()
 
 
 def _linear(width_in: int, width: int, *, bias: bool) -> nn.Linear:
-    """A linear layer, refused before its allocation where training it would take more memory than there is."""
-    needed, there = BYTES_PER_WEIGHT * width_in * width, installed_memory()
-    if needed > there:
+    """Build a linear layer; refuse before its allocation if training it would take more memory than there is."""
+    needed, installed = BYTES_PER_WEIGHT * width_in * width, installed_memory()
+    if needed > installed:
         raise UsageError(
             f"a layer from {width_in} to {width} features needs {needed / 1e9:,.0f} GB in training, and this machine "
-            f"has {there / 1e9:,.0f} GB; lower projector.hidden, projector.features or target.predictor_hidden"
+            f"has {installed / 1e9:,.0f} GB; lower projector.hidden, projector.features or target.predictor_hidden"
         )
     return nn.Linear(width_in, width, bias=bias)
 
@@ -106,7 +106,7 @@ def build_projector(
     if kind == "none":
         return nn.Identity()
     if kind == "linear":
-        # Without bias, as the linear projectors of directclr2022's code and of radford2021.
+        # It has no bias, as the linear projectors of directclr2022's code and of radford2021.
         return _linear(width, features, bias=False)
     if kind == "low-rank":
         return LowRank(width, _rank(width, details.rank))
@@ -253,7 +253,7 @@ class SparseCode(nn.Module):
         return z_NH @ self.decoder_HD + self.centre_D
 
     def decode_entries(self, values_NK: Tensor, units_NK: Tensor) -> Tensor:
-        """The same from the entries of codes that may be above 0, without the zeros between them."""
+        """Features (n, D) from the entries of codes that may be above 0, without the zeros between them."""
         rebuilt_ND = F.embedding_bag(units_NK, self.decoder_HD, per_sample_weights=values_NK, mode="sum")
         return rebuilt_ND + self.centre_D
 

@@ -1,4 +1,4 @@
-"""The layers of an encoder, and what each gives for samples."""
+"""The layers of an encoder, and the output of each for samples."""
 
 import threading
 from collections.abc import Sequence
@@ -57,12 +57,12 @@ class LayerReader:
 
     def __init__(self, encoder: Encoder, names: Sequence[str]) -> None:
         self._encoder, self._names = encoder, tuple(names)
-        self._seen = threading.local()  # several threads may pass samples at a time
+        self._per_thread = threading.local()  # several threads may pass samples at a time
         check_layers(encoder, names)
         modules = inner_modules(encoder)
         inner = [name for name in names if name not in OUTPUTS]
         self._needs_projector = not set(names) <= {REPRESENTATION, *dict(encoder.backbone.named_modules())}
-        self._handles = [modules[name].register_forward_hook(self._keep(name)) for name in inner]
+        self._handles = [modules[name].register_forward_hook(self._keeping_hook(name)) for name in inner]
 
     def __enter__(self) -> "LayerReader":
         return self
@@ -82,29 +82,29 @@ class LayerReader:
 
     @torch.no_grad()
     def of_views(self, views: Tensor) -> dict[str, Tensor]:
-        """The same of input that is prepared already."""
+        """Layers by name, as ``__call__`` returns them, of input that is prepared already."""
         encoder = self._encoder
-        self._seen.found = {}
+        self._per_thread.outputs = {}
         r = encoder.backbone(views.to(encoder.device))
-        found = {REPRESENTATION: r}
+        layers = {REPRESENTATION: r}
         if self._needs_projector:
-            found[PROJECTED] = encoder.projector(r)
-            found[SUBVECTOR] = found[PROJECTED][:, : encoder.card.d0]
-            found[EMBEDDING] = encoder.output_map(found[PROJECTED])
-        found |= self._seen.found
-        if unused := [name for name in self._names if name not in found]:
+            layers[PROJECTED] = encoder.projector(r)
+            layers[SUBVECTOR] = layers[PROJECTED][:, : encoder.card.d0]
+            layers[EMBEDDING] = encoder.output_map(layers[PROJECTED])
+        layers |= self._per_thread.outputs
+        if unused := [name for name in self._names if name not in layers]:
             raise UsageError(f"layer {unused[0]} is not used when samples pass the encoder; choose another one")
         return {
-            name: found[name].to(torch.promote_types(found[name].dtype, torch.float32)).cpu() for name in self._names
+            name: layers[name].to(torch.promote_types(layers[name].dtype, torch.float32)).cpu() for name in self._names
         }
 
-    def _keep(self, name: str) -> Any:
+    def _keeping_hook(self, name: str) -> Any:
 
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             if not isinstance(output, Tensor) or output.ndim not in POOLED_AXES:
                 raise UsageError(f"layer {name} gives no vectors, tokens or maps; choose another one")
             axes = POOLED_AXES[output.ndim]
             # A copy: the next layer may work in place.
-            self._seen.found[name] = output.mean(dim=axes) if axes else output.clone()
+            self._per_thread.outputs[name] = output.mean(dim=axes) if axes else output.clone()
 
         return hook

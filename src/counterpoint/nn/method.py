@@ -1,4 +1,4 @@
-"""What every wiring answers to the training loop."""
+"""The interface of every wiring to the training loop."""
 
 # N samples
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Method(nn.Module, ABC):
-    """Two views of a batch to a loss: the one thing the training loop knows of a method.
+    """A module from two views of a batch to a loss: all that the training loop knows of a method.
 
     Everything a resumed run needs is in ``state_dict()``: a momentum encoder's weights and a queue included. Where
     several ranks share a batch, each calls the method on its own samples and the mean of the values over the ranks is
@@ -42,7 +42,7 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def after_step(self, progress: float) -> None:
-        """What a method does after each update: a momentum encoder follows, learned scales stay in range.
+        """Finish an update: a momentum encoder follows, learned scales stay in range.
 
         Args:
             progress: share of all updates that are done, in (0, 1].

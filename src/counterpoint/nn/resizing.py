@@ -76,8 +76,8 @@ def resized(levels_NCHW: Tensor, size: tuple[int, int], resizing: Resizing) -> T
     if resizing == "bilinear":
         rows_SH = bilinear_matrix(count_H, top.floor(), high, height)
         return rows_SH @ levels @ bilinear_matrix(count_W, left.floor(), wide, width).mT
-    across = _whole(levels @ bicubic_matrix(count_W, left, wide, width).mT / UNITS)
-    return _whole(bicubic_matrix(count_H, top, high, height) @ across / UNITS)
+    across = _byte_levels(levels @ bicubic_matrix(count_W, left, wide, width).mT / UNITS)
+    return _byte_levels(bicubic_matrix(count_H, top, high, height) @ across / UNITS)
 
 
 def bicubic_matrix(count_H: Tensor, start: Tensor, size: Tensor, side: int) -> Tensor:
@@ -103,7 +103,7 @@ def bicubic_matrix(count_H: Tensor, start: Tensor, size: Tensor, side: int) -> T
     near, far = (1.5 * x - 2.5) * x * x + 1.0, (((x - 5.0) * x + 8.0) * x - 4.0) * -0.5
     weight_SH = torch.where(x < 1.0, near, torch.where(x < 2.0, far, torch.zeros_like(x)))
     units_SH = weight_SH / weight_SH.sum(dim=1, keepdim=True) * UNITS
-    # To the nearest, halves away from 0.
+    # Round to the nearest, halves away from 0.
     return torch.where(units_SH < 0.0, (units_SH - 0.5).ceil(), (units_SH + 0.5).floor())
 
 
@@ -124,8 +124,8 @@ def bilinear_matrix(count_H: Tensor, start: Tensor, size: Tensor, side: int) -> 
     return weight_SH / weight_SH.sum(dim=1, keepdim=True)
 
 
-def _whole(levels: Tensor) -> Tensor:
-    """Levels as bytes hold them, in floats."""
+def _byte_levels(levels: Tensor) -> Tensor:
+    """Round levels to those that bytes hold, in floats."""
     return _passing(levels, (levels.detach() + 0.5).floor().clamp(0.0, MAX_PIXEL))
 
 

@@ -48,7 +48,7 @@ class SyncedBatchNorm(_BatchNorm):
     """
 
     def __init__(self, layer: _BatchNorm) -> None:
-        # On the meta device: nothing is allocated for what the layer's own tensors replace below.
+        # The meta device allocates nothing for what the layer's own tensors replace below.
         super().__init__(1, layer.eps, layer.momentum, layer.affine, layer.track_running_stats, device="meta")
         self.num_features = layer.num_features
         for name in ("weight", "bias"):
@@ -91,7 +91,7 @@ class SyncedBatchNorm(_BatchNorm):
         momentum = self.momentum
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-            # Without momentum, torch's cumulative average: 1 / number of batches.
+            # Without momentum it is torch's cumulative average: 1 / number of batches.
             momentum = 1.0 / float(self.num_batches_tracked) if momentum is None else momentum
         self.running_mean.lerp_(mean_C.to(self.running_mean.dtype), float(momentum or 0.0))
         self.running_var.lerp_(var_C.to(self.running_var.dtype), float(momentum or 0.0))
@@ -105,7 +105,7 @@ class _Synced(Function):
         ctx: Any, x: Tensor, weight_C: Tensor | None, bias_C: Tensor | None, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         mean_C, var_C, count = _shared_statistics(x)
-        # In evaluation mode (False): normalised by the statistics given, which are those of all ranks.
+        # Evaluation mode (False) normalises by the statistics given, which are those of all ranks.
         output, *_ = torch.native_batch_norm(x, weight_C, bias_C, mean_C, var_C, False, 0.0, eps)
         # n / (n - 1) with the n of all ranks: torch's running variance is the unbiased one.
         unbiased_C = var_C * (count / (count - 1.0))
@@ -119,10 +119,10 @@ class _Synced(Function):
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight_C, mean_C, var_C, count = ctx.saved_tensors
         unit_C = torch.ones_like(mean_C) if weight_C is None else weight_C
-        none = x.new_empty(0, dtype=mean_C.dtype)
+        empty = x.new_empty(0, dtype=mean_C.dtype)
         # Sums over this rank's samples: gradient times normalised sample, and gradient.
         _, slope_C, sum_C = torch.ops.aten.native_batch_norm_backward(
-            gradient, x, unit_C, mean_C, var_C, none, none, False, ctx.eps, [False, True, True]
+            gradient, x, unit_C, mean_C, var_C, empty, empty, False, ctx.eps, [False, True, True]
         )
         # dx = gamma / sigma (g - sum(g) / n - xhat sum(g xhat) / n), sums and n over all ranks.
         input_gradient = None
@@ -133,12 +133,12 @@ class _Synced(Function):
             by_x_C, constant_C = -scale_C * inverse_C * total_slope_C / count, -scale_C * total_sum_C / count
             shape = (1, -1, *[1] * (x.ndim - 2))
             mean, by_x, constant, scale = (c.view(shape) for c in (mean_C, by_x_C, constant_C, scale_C))
-            # In the type of the statistics; rounded once.
+            # Computed in the type of the statistics, and rounded once.
             wide = torch.addcmul(constant, x - mean, by_x).addcmul_(gradient.to(mean_C.dtype), scale)
             input_gradient = wide.to(x.dtype)
-        wanted = ctx.needs_input_grad
+        needs_gradient = ctx.needs_input_grad
         # Weight and bias get this rank's sums: gradients of parameters are averaged over ranks afterwards.
-        return input_gradient, slope_C if wanted[1] else None, sum_C if wanted[2] else None, None
+        return input_gradient, slope_C if needs_gradient[1] else None, sum_C if needs_gradient[2] else None, None
 
 
 def _shared_statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -183,7 +183,7 @@ def with_synced_norm(module: nn.Module) -> nn.Module:
 
 
 def replace_norms(module: nn.Module) -> nn.Module:
-    """What ``with_synced_norm`` does for several ranks."""
+    """Replace each batch normalisation, as ``with_synced_norm`` does for several ranks."""
     layers = dict(batch_norm_layers(module))
     for name, layer in layers.items():
         if type(layer) not in TORCH_LAYERS and type(layer).__name__ != WITH_ACTIVATION:

@@ -39,7 +39,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def file_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    """What ``write_tensors`` writes, in memory.
+    """Bytes that ``write_tensors`` writes, in memory.
 
     Raises:
         TypeError: a tensor's dtype has no place in the format.
@@ -49,10 +49,10 @@ def file_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     for name, value in tensors.items():
         if value.is_complex() or value.is_quantized:
             raise TypeError(f"tensor {name} of {value.dtype} cannot be saved")
-        whole = value.detach().cpu().contiguous()
-        storage = whole.untyped_storage().data_ptr()
+        contiguous = value.detach().cpu().contiguous()
+        storage = contiguous.untyped_storage().data_ptr()
         # The library takes no two tensors that share memory.
-        plain[name] = whole.clone() if storage in storages else whole
+        plain[name] = contiguous.clone() if storage in storages else contiguous
         storages.add(storage)
     return save(plain)
 

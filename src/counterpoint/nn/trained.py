@@ -61,7 +61,7 @@ class EncoderCard:
 
     @property
     def projector_details(self) -> ProjectorDetails:
-        """What only some projectors have."""
+        """Settings that only some projectors have."""
         return ProjectorDetails(self.layers, self.norm, self.output_norm, self.rank, self.output_scale, self.active)
 
     @property
@@ -116,7 +116,7 @@ class Encoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it computes; a backbone without parameters runs where the mean is."""
+        """Device on which it computes; a backbone without parameters runs where the mean is."""
         return next(self.backbone.parameters(), self.mean).device
 
     def forward(self, samples: Any) -> Any:
@@ -134,7 +134,7 @@ class Encoder(nn.Module):
             return self.represent(samples)
         prepared = self.prepare(samples)
         if is_readable(samples):
-            # What is too large for float32 is infinite there.
+            # Values that are too large for float32 are infinite there.
             check_finite(samples.float() if samples.dtype == torch.float64 else samples, "samples")
             representations = self.backbone(prepared)
             check_finite(representations, "representations", TOO_LARGE)
@@ -152,11 +152,11 @@ class Encoder(nn.Module):
         Raises:
             DataError: wrong kind, channels or range, an ambiguous shape, or numbers too large for the encoder.
         """
-        return _like(self.both(samples)[0], samples)
+        return _in_kind_of(self.both(samples)[0], samples)
 
     def embed(self, samples: Any) -> Any:
         """Embeddings (n, embedding_dims): projector and output map applied, unit length; see ``represent``."""
-        return _like(self.both(samples)[1], samples)
+        return _in_kind_of(self.both(samples)[1], samples)
 
     def logits(self, samples: Any) -> Any:
         """Logits (n, classes) of the classifier that was trained with the encoder; see ``represent``.
@@ -164,7 +164,7 @@ class Encoder(nn.Module):
         Raises:
             UsageError: there is none.
         """
-        return _like(self.class_logits(self.both(samples)[0]), samples)
+        return _in_kind_of(self.class_logits(self.both(samples)[0]), samples)
 
     def classify(self, samples: Any) -> tuple[str, ...]:
         """Name of the class of each sample, by the classifier that was trained with the encoder; see ``logits``."""
@@ -182,7 +182,7 @@ class Encoder(nn.Module):
         """
         if (classifier := self.classifier) is None:
             raise UsageError("this encoder has no classifier; supervised and nonnegative-supervised train one")
-        # Not at unit length: a cross-entropy takes vectors as they are.
+        # Vectors are not at unit length: a cross-entropy takes them as they are.
         compared = OutputMap(d0=self.card.d0, nonnegative=self.card.nonnegative, normalize=False)
         device = classifier.class_weights.device
         parts = (compared(self.projector(part.to(device))) for part in representations.split(CHUNK))
@@ -228,7 +228,7 @@ class Encoder(nn.Module):
         return fit_images(images_NCHW, self.card.in_shape, self.card.resizing)
 
 
-def _like(output: Tensor, samples: Any) -> Any:
+def _in_kind_of(output: Tensor, samples: Any) -> Any:
     """Answer tensors with a tensor and anything else with a NumPy array."""
     return output if isinstance(samples, Tensor) else output.numpy()
 
@@ -246,10 +246,10 @@ def load(run: Run | str | Path, *, encoder: nn.Module | None = None, second: boo
     """
     if (exported := exported_folder(run)) is not None:
         return load_encoder(exported, encoder)
-    known = as_run(run)
-    if second and not known.folder.second.encoder_card.exists():
-        raise RunError(f"{known.path} holds no second encoder; only cross-modal runs have one")
-    return load_encoder(known.folder.second if second else known.folder, encoder or known.encoder)
+    trained_run = as_run(run)
+    if second and not trained_run.folder.second.encoder_card.exists():
+        raise RunError(f"{trained_run.path} holds no second encoder; only cross-modal runs have one")
+    return load_encoder(trained_run.folder.second if second else trained_run.folder, encoder or trained_run.encoder)
 
 
 def save_encoder(folder: RunFolder, encoder: Encoder, weights: Mapping[str, Tensor] | None = None) -> None:
@@ -272,7 +272,7 @@ def save_encoder(folder: RunFolder, encoder: Encoder, weights: Mapping[str, Tens
 
 
 def is_saved(folder: RunFolder) -> bool:
-    """Whether a run holds an encoder, undamaged, and no damaged classifier."""
+    """Tell whether a run holds an encoder, undamaged, and no damaged classifier."""
     try:
         return sha256_of(folder.weights) == _read_card(folder)[1] and is_classifier_sound(folder)
     except (RunError, OSError):
@@ -330,7 +330,7 @@ def rebuilt(card: EncoderCard, weights: Mapping[str, Tensor], module: nn.Module 
 
 @dataclass(frozen=True)
 class SavedEncoder:
-    """What a run saved of its encoder.
+    """Encoder of a run as it was saved.
 
     Attributes:
         card: how to rebuild it and prepare its input.

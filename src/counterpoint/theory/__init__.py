@@ -1,4 +1,4 @@
-"""What a practitioner asks of theory: the optimal geometry, and thresholds.
+"""Answers that a practitioner asks of theory: the optimal geometry, and thresholds.
 
 Parts that only one paper needs are in ``reproductions``; here are::
 

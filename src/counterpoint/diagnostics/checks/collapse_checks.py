@@ -1,4 +1,4 @@
-"""Is variance lost: of all samples, in some directions, within groups? All of it after the mean was taken away."""
+"""Checks for lost variance: of all samples, in some directions, within groups, each after the mean was taken away."""
 
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Measurements
@@ -32,7 +32,7 @@ IN_CLUMPS = 0.4
 
 
 def is_neural_collapse(evidence: Evidence) -> bool:
-    """Whether about (classes - 1) directions are left, and the classes are well separated."""
+    """Tell whether about (classes - 1) directions are left, and the classes are well separated."""
     classes, learned = evidence.classes, evidence.vote_of(REPRESENTATION)
     if classes is None or classes.within_share is None or learned is None or learned.low is None:
         return False
@@ -70,13 +70,13 @@ def check_neural_collapse(evidence: Evidence) -> Finding | None:
 
 
 def is_full_collapse(evidence: Evidence) -> bool:
-    """Whether all samples point the same way, or are the same; not where only a constant was added to them."""
+    """Tell whether all samples point the same way, or are the same; False if only a constant was added to them."""
     embedding = evidence.places[EMBEDDING]
     return embedding.effective_rank < 1.0 or (embedding.spread < COINCIDENT and not is_offset(evidence))
 
 
 def is_offset(evidence: Evidence) -> bool:
-    """Whether features from anywhere have a long common part; a very long one beside which kNN tells classes apart."""
+    """Tell whether features of no run share a long offset, or a very long one beside which kNN tells classes apart."""
     spread, learned = evidence.places[EMBEDDING].spread, evidence.vote_of(REPRESENTATION)
     if spread >= COINCIDENT:
         return spread < OFFSET and not evidence.levers
@@ -86,11 +86,11 @@ def is_offset(evidence: Evidence) -> bool:
 
 
 def is_scaled(place: Measurements) -> bool:
-    """Whether one scale for all dimensions would bring back vanished directions, or even out a spectrum."""
+    """Tell whether one scale for all dimensions would bring back vanished directions, or even out a spectrum."""
     names = ("largest_scale", "scale_spread", "standard_vanished", "standard_participation_ratio")
-    known = [place.figures.get(name) for name in (*names, "raw_participation_ratio")]
-    figures = [figure for figure in known if figure is not None]
-    if len(figures) < len(known):
+    values = [place.figures.get(name) for name in (*names, "raw_participation_ratio")]
+    figures = [figure for figure in values if figure is not None]
+    if len(figures) < len(values):
         return False  # of constant features, and in records of earlier versions
     largest, spread, vanished, evened, raw = figures
     back = place.vanished - vanished
@@ -185,7 +185,7 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     level: Level = "good" if count == 0 else "note" if share <= FEW else "warning" if share <= MANY else "severe"
     if not is_cliff:
         level = {"severe": "warning", "warning": "note"}.get(level, level)  # pyright: ignore[reportAssignmentType]
-    # What was never there no views bring back.
+    # No views bring back directions that were never there.
     steps = (remedies.DIRECTCLR, remedies.WEAKER_VIEWS) if step is None or step < NOTHING_LEFT else ()
     if evidence.is_nonnegative and level == "warning":
         level = "note"  # clusters on few non-negative axes are what the map is for
@@ -193,8 +193,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         level = "note"  # of C classes that are told apart C - 1 directions are left
     also = ""
     if representation is not None:
-        lost, whole = f"{representation.vanished:.0f}", f"{representation.resolved:.0f}"
-        also = f" {lost} of the representation's {whole} directions have vanished."
+        lost, resolved_before = f"{representation.vanished:.0f}", f"{representation.resolved:.0f}"
+        also = f" {lost} of the representation's {resolved_before} directions have vanished."
     return Finding(
         level=level,
         title=f"{count:.0f} of {resolved:.0f} directions of the embedding have vanished"
@@ -256,15 +256,15 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
 
 
 def _weight_of_first(embedding: Measurements) -> tuple[float, Level | None]:
-    """Share of the strongest direction, at unit length or raw, and what it calls for."""
-    known = [embedding.figures.get(name) or 0.0 for name in ("first_share", "raw_first_share")]
+    """Share of the strongest direction, at unit length or raw, and the level that it calls for."""
+    shares = [embedding.figures.get(name) or 0.0 for name in ("first_share", "raw_first_share")]
     if embedding.num_dims < FEWEST_DIMS:
-        return max(known), None
+        return max(shares), None
     ratios = [embedding.figures.get(name) for name in ("participation_ratio", "raw_participation_ratio")]
     is_one = min(ratio for ratio in (*ratios, FEW_DIRECTIONS + 1) if ratio) < FEW_DIRECTIONS
-    if known[0] >= VERY_FIRST_SHARE or known[1] >= VERY_RAW_FIRST_SHARE or is_one:
-        return max(known), "warning"
-    return max(known), "note" if known[0] >= FIRST_SHARE or known[1] >= RAW_FIRST_SHARE else None
+    if shares[0] >= VERY_FIRST_SHARE or shares[1] >= VERY_RAW_FIRST_SHARE or is_one:
+        return max(shares), "warning"
+    return max(shares), "note" if shares[0] >= FIRST_SHARE or shares[1] >= RAW_FIRST_SHARE else None
 
 
 def check_lost_rank(evidence: Evidence) -> Finding | None:

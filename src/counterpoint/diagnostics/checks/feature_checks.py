@@ -1,4 +1,4 @@
-"""What single dimensions, rare classes, held-out and altered samples say: repetition, collapse, leakage, a shift."""
+"""Checks of single dimensions, rare classes, held-out and altered samples: repetition, collapse, leakage, a shift."""
 
 from counterpoint.core.errors import some
 from counterpoint.diagnostics import remedies
@@ -24,7 +24,7 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
     if not count or is_full_collapse(evidence):
         return None
     num_dims, is_few = embedding.num_dims, count < MANY_REPEATED * embedding.num_dims
-    left = max(num_dims - round(count), 2)
+    num_left = max(num_dims - round(count), 2)
     return Finding(
         level="note" if is_few or is_neural_collapse(evidence) else "warning",
         title=f"{count:.0f} of {num_dims} embedding dimensions repeat an earlier one",
@@ -37,8 +37,8 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
             evidence,
             remedies.Step(
                 "features",
-                f"fewer dimensions (--projector.features {left})",
-                lambda _: {"projector.features": left},
+                f"fewer dimensions (--projector.features {num_left})",
+                lambda _: {"projector.features": num_left},
             ),
             remedies.REPRESENTATION_INSTEAD,
             otherwise="leave the repeated dimensions out",
@@ -112,7 +112,7 @@ def check_minority_collapse(evidence: Evidence) -> Finding | None:
 def _expected_cosine(evidence: Evidence) -> tuple[float, str]:
     classes = evidence.classes
     assert classes is not None
-    # Where theory has them merge, too, no training helps, but sampling does: what frequent classes have counts then.
+    # If theory has them merge, too, no training helps, but sampling does: the cosine of frequent classes counts then.
     if classes.optimum is not None and classes.optimum.rare_cosine is not None:
         by_theory = classes.optimum.rare_cosine
         if (classes.rare_cosine or 0.0) - by_theory >= APART:
@@ -172,11 +172,11 @@ def check_leakage(evidence: Evidence) -> Finding | None:
 
 def check_shift(evidence: Evidence) -> Finding | None:
     """Do held-out samples differ from training samples, in raw input or only in the embedding?"""
-    told = evidence.held_out.told if evidence.held_out else {}
-    embedding, raw = told.get(EMBEDDING), told.get(RAW_INPUT)
+    separations = evidence.held_out.told if evidence.held_out else {}
+    embedding, raw = separations.get(EMBEDDING), separations.get(RAW_INPUT)
     if embedding is None or raw is None or not (embedding.is_apart or raw.is_apart):
         return None
-    both = f"{raw.auc:.2f} by raw input, {embedding.auc:.2f} by the embedding"
+    aucs = f"{raw.auc:.2f} by raw input, {embedding.auc:.2f} by the embedding"
     matched = (
         "equal numbers of each class were compared, so class proportions do not explain it"
         if raw.has_classes
@@ -186,7 +186,7 @@ def check_shift(evidence: Evidence) -> Finding | None:
         return Finding(
             level="warning" if (raw.auc or 0.0) >= MUCH_APART else "note",
             title="Held-out samples come from another distribution than training samples: a shift "
-            f"(told apart with AUC {both})",
+            f"(told apart with AUC {aucs})",
             measured=raw.auc,
             reference=raw.chance,
             reference_name="parts that were shuffled",
@@ -198,7 +198,7 @@ def check_shift(evidence: Evidence) -> Finding | None:
             cannot_tell="in what they differ, and whether that matters for your task",
         )
     return Finding(
-        title=f"The embedding knows which samples it was trained on: held-out ones are told apart with AUC {both}",
+        title=f"The embedding knows which samples it was trained on: held-out ones are told apart with AUC {aucs}",
         measured=embedding.auc,
         reference=embedding.chance,
         reference_name="parts that were shuffled",

@@ -1,4 +1,4 @@
-"""What labels say: wrong, written into the features, unevenly many, out of step with clusters, in two modes."""
+"""Checks of labels: wrong, written into the features, unevenly many, out of step with clusters, in two modes."""
 
 from collections.abc import Sequence
 
@@ -78,7 +78,7 @@ def check_imbalance(evidence: Evidence) -> Finding | None:
 
 def check_shared_cluster(evidence: Evidence) -> Finding | None:
     """Do two labels lie in one cluster?"""
-    return _of_classes(
+    return _class_note(
         [" and ".join(pair) for pair in evidence.classes.shared] if evidence.classes else [],
         title="Labels share a cluster",
         text="Their samples are neighbours of each other as often as of their own label, and of hardly any other: one "
@@ -91,7 +91,7 @@ def check_shared_cluster(evidence: Evidence) -> Finding | None:
 
 def check_parted_label(evidence: Evidence) -> Finding | None:
     """Does one label lie in distant clusters?"""
-    return _of_classes(
+    return _class_note(
         evidence.classes.parted if evidence.classes else (),
         title="One label for distant clusters",
         text="The samples of such a label lie in two clusters, and another label is nearer to one of them than its "
@@ -102,10 +102,10 @@ def check_parted_label(evidence: Evidence) -> Finding | None:
     )
 
 
-def _of_classes(names: Sequence[str], *, title: str, **words: str) -> Finding | None:
-    """A note with the classes that it is about; None without any."""
-    shown = f"{title}: {', '.join(names[:MOST_NAMED])}"
-    return Finding(title=shown, measured=float(len(names)), reference_name="none", **words) if names else None  # pyright: ignore[reportArgumentType]
+def _class_note(names: Sequence[str], *, title: str, **words: str) -> Finding | None:
+    """Return a note that names the classes that it is about; None if there are none."""
+    full_title = f"{title}: {', '.join(names[:MOST_NAMED])}"
+    return Finding(title=full_title, measured=float(len(names)), reference_name="none", **words) if names else None  # pyright: ignore[reportArgumentType]
 
 
 def check_hidden_modes(evidence: Evidence) -> Finding | None:

@@ -1,4 +1,4 @@
-"""Which samples are close (two views of one, copies), and which negatives have weight in the loss: few, all, copies?
+"""Checks of close samples (two views of one, copies), and of the negatives that weigh in the loss: few, all, copies.
 
 Limits were chosen on runs on digits and on the first set of faults (docs/diagnosis-reference.md).
 """
@@ -37,15 +37,15 @@ def check_related_views(evidence: Evidence) -> Finding | None:
     embedding = evidence.places[EMBEDDING]
     if embedding.overlap is None or is_full_collapse(evidence):
         return None
-    # Of the mean of this many uniform ranks, which unrelated views have.
+    # Standard deviation of the mean of this many uniform ranks, which unrelated views have.
     error = (12 * min(embedding.num_samples, MOST_VIEWS)) ** -0.5
     is_moved = (embedding.moved_views or 0.0) > MOVED
     if not is_moved and embedding.overlap > CHANCE_OVERLAP + ERRORS * error:
         return None
-    what = "lie in other rows: the rows of the two views are in different orders" if is_moved else "are unrelated"
+    fault = "lie in other rows: the rows of the two views are in different orders" if is_moved else "are unrelated"
     return Finding(
         level="severe",
-        title=f"The two views {what}",
+        title=f"The two views {fault}",
         measured=embedding.overlap,
         low=max(embedding.overlap - 2 * error, 0.0),
         high=min(embedding.overlap + 2 * error, 1.0),
@@ -197,13 +197,13 @@ def check_shortcut(evidence: Evidence) -> Finding | None:
 
 def check_low_temperature(evidence: Evidence) -> Finding | None:
     """Does the gradient come from a handful of negatives?"""
-    look = _weighing(evidence)
+    look = _weighed_pairs(evidence)
     if look is None or look.temperature is None or not look.effective_negatives or not look.num_negatives:
         return None
     if look.num_negatives < FEWEST_WEIGHED:
         return None
     if look.effective_negatives >= HANDFUL * look.num_negatives:
-        return _shrunk(evidence, look.temperature)
+        return _crowded_by_temperature(evidence, look.temperature)
     weighed, temperature = look.effective_negatives, look.temperature
     return Finding(
         level="warning",
@@ -222,8 +222,8 @@ def check_low_temperature(evidence: Evidence) -> Finding | None:
     )
 
 
-def _shrunk(evidence: Evidence, temperature: float) -> Finding | None:
-    """The other effect of a low temperature: samples crowd until their cosines differ by no more than it."""
+def _crowded_by_temperature(evidence: Evidence, temperature: float) -> Finding | None:
+    """Find the other effect of a low temperature: samples crowd until their cosines differ by no more than it."""
     embedding = evidence.places[EMBEDDING]
     if temperature > COLD or embedding.uniformity <= UNEVEN:
         return None
@@ -243,7 +243,7 @@ def _shrunk(evidence: Evidence, temperature: float) -> Finding | None:
 
 def check_high_temperature(evidence: Evidence) -> Finding | None:
     """Do all negatives get nearly the same weight?"""
-    look = _weighing(evidence)
+    look = _weighed_pairs(evidence)
     if look is None or look.temperature is None or not look.effective_negatives or not look.num_negatives:
         return None
     share, temperature = look.effective_negatives / look.num_negatives, look.temperature
@@ -269,7 +269,7 @@ def check_high_temperature(evidence: Evidence) -> Finding | None:
 
 def check_few_negatives(evidence: Evidence) -> Finding | None:
     """Are there too few negatives per anchor?"""
-    look = _weighing(evidence)
+    look = _weighed_pairs(evidence)
     if look is None or not look.num_negatives or look.num_negatives >= FEW_NEGATIVES:
         return None
     batch = f"{look.run_batch or look.batch_size or 0:.0f}"
@@ -290,7 +290,7 @@ def check_few_negatives(evidence: Evidence) -> Finding | None:
 
 def check_false_negatives(evidence: Evidence) -> Finding | None:
     """Does the loss push near-copies of the anchor away?"""
-    look = _weighing(evidence)
+    look = _weighed_pairs(evidence)
     if look is None or look.copy_mass is None or look.copy_share is None:
         return None
     if look.copy_mass < SOME_PUSH or look.copy_share < COPIED or evidence.has_equal_codes:
@@ -313,7 +313,7 @@ def check_false_negatives(evidence: Evidence) -> Finding | None:
     )
 
 
-def _weighing(evidence: Evidence) -> PairRecord | None:
-    """What was seen of pairs; None where the loss weighs none, or all samples coincide."""
-    look = evidence.pairs
-    return None if look is None or look.why or is_full_collapse(evidence) else look
+def _weighed_pairs(evidence: Evidence) -> PairRecord | None:
+    """Return the record of pairs; None if the loss weighs none, or all samples coincide."""
+    pairs = evidence.pairs
+    return None if pairs is None or pairs.why or is_full_collapse(evidence) else pairs

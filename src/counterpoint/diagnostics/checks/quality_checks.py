@@ -1,4 +1,4 @@
-"""What training has done: weights and loss, accuracies beside baselines, and whether samples are enough to judge."""
+"""Checks of the effect of training: weights and loss, accuracies beside baselines, and enough samples to judge."""
 
 import math
 
@@ -100,27 +100,27 @@ def check_loss(evidence: Evidence) -> Finding | None:
 
 def check_gain(evidence: Evidence) -> Finding | None:
     """Are the learned features better than raw input and an untrained encoder, by kNN and a linear probe?"""
-    known = [gain for gain in gains(evidence.votes) if gain.difference is not None]
-    if not known:
+    compared = [gain for gain in gains(evidence.votes) if gain.difference is not None]
+    if not compared:
         return None
-    better, worse = [gain for gain in known if gain.is_better], [gain for gain in known if gain.is_worse]
+    better, worse = [gain for gain in compared if gain.is_better], [gain for gain in compared if gain.is_worse]
     level: Level = "warning" if worse and not better else "good" if better and not worse else "note"
-    shown = (better or worse or known)[0]  # whose figures are shown beside the finding
-    baseline = shown.baseline
+    headline = (better or worse or compared)[0]  # whose figures are shown beside the finding
+    baseline = headline.baseline
     assert baseline is not None
     words = answer(evidence.votes)
     in_colour = evidence.is_in_colour
     return Finding(
         level=level,
         title=words[:1].upper() + words[1:],
-        measured=shown.learned.accuracy,
-        low=shown.learned.low,
-        high=shown.learned.high,
+        measured=headline.learned.accuracy,
+        low=headline.learned.low,
+        high=headline.learned.high,
         better="higher",
         reference=baseline.accuracy,
-        reference_name=f"{shown.classifier} on {baseline.features}",
-        text=" ".join(map(_difference_words, known))
-        + " Both p are corrected for there being two." * (len(known) > 1)
+        reference_name=f"{headline.classifier} on {baseline.features}",
+        text=" ".join(map(_difference_words, compared))
+        + " Both p are corrected for there being two." * (len(compared) > 1)
         + " Where raw input already separates the classes, learning has little to add."
         + " Colours separate these classes: fewer queries are right by the grey pictures." * in_colour,
         confirm="compare on more queries, and by class: counterpoint evaluate RUN",
@@ -147,14 +147,14 @@ def _difference_words(gain: Gain) -> str:
 
 def check_classes(evidence: Evidence) -> Finding | None:
     """Do the features separate the classes, by kNN or by a linear probe?"""
-    found = [gain for gain in gains(evidence.votes) if gain.learned.classes and gain.learned.low is not None]
-    if not found:
+    by_classifier = [gain for gain in gains(evidence.votes) if gain.learned.classes and gain.learned.low is not None]
+    if not by_classifier:
         return None
-    above = [gain for gain in found if gain.is_above_chance]
-    shown = (above or found)[0]
-    learned, chance = shown.learned, commonest(shown.learned)
+    above = [gain for gain in by_classifier if gain.is_above_chance]
+    headline = (above or by_classifier)[0]
+    learned, chance = headline.learned, commonest(headline.learned)
     mean, _ = balanced(learned)
-    shares = " and ".join(f"{gain.learned.accuracy:.1%} by {gain.classifier}" for gain in found)
+    shares = " and ".join(f"{gain.learned.accuracy:.1%} by {gain.classifier}" for gain in by_classifier)
     is_by_class = (
         learned.low or 0.0
     ) <= chance  # told in the mean over classes alone, as rare classes weigh more there
@@ -162,7 +162,7 @@ def check_classes(evidence: Evidence) -> Finding | None:
         level="good" if above else "warning",
         title=f"No evidence that the features are good: at chance, {shares}; the largest class has {chance:.1%}"
         if not above
-        else f"The features tell the classes apart: {mean:.1%} by {shown.classifier} in the mean over "
+        else f"The features tell the classes apart: {mean:.1%} by {headline.classifier} in the mean over "
         f"{len(learned.classes)} classes"
         if is_by_class
         else f"The features tell the classes apart: {shares}, where the commonest class has {chance:.1%}",
@@ -172,8 +172,8 @@ def check_classes(evidence: Evidence) -> Finding | None:
         better="higher",
         reference=1 / len(learned.classes) if is_by_class else chance,
         reference_name="a class at random" if is_by_class else "always predicting the largest class",
-        text=f"{learned.correct:,.0f} of {learned.total:,.0f} queries are classified correctly by {shown.classifier}; "
-        f"95 % interval {learned.low:.1%} to {learned.high or 0:.1%}. Balanced accuracy: {mean:.1%}.",
+        text=f"{learned.correct:,.0f} of {learned.total:,.0f} queries are classified correctly by {headline.classifier}"
+        f"; 95 % interval {learned.low:.1%} to {learned.high or 0:.1%}. Balanced accuracy: {mean:.1%}.",
         confirm="shuffle the labels and diagnose again: the accuracy is at the same level (counterpoint diagnose "
         "FILE --labels SHUFFLED.npy)",
         remedy="check that labels and samples are in the same order; if they are, these features do not encode what "

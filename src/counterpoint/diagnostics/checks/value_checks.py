@@ -29,7 +29,7 @@ PEAKED, FLAT = 4.0, 2.5  # kurtosis
 
 
 def _figure(embedding: Measurements, name: str) -> float:
-    """A figure, 0 where it does not exist or an older record lacks it."""
+    """Return a figure; 0 if it does not exist or an older record lacks it."""
     return embedding.figures.get(name) or 0.0
 
 
@@ -46,7 +46,7 @@ def check_outliers(evidence: Evidence) -> Finding | None:
         "participation ratio": "participation_ratio",
         "vanished directions": "vanished",
     }
-    both = "; ".join(
+    ranks = "; ".join(
         f"{words} {_figure(embedding, f'{name}_with_outliers'):.3g} with them, {_figure(embedding, name):.3g} without"
         for words, name in pairs.items()
     )
@@ -56,7 +56,7 @@ def check_outliers(evidence: Evidence) -> Finding | None:
         measured=share,
         reference=count / embedding.num_samples,
         reference_name="their share of the samples",
-        text=f"They are far from the median, beyond a gap; all other figures leave them out. At unit length: {both}.",
+        text=f"They are far from the median, beyond a gap; all other figures leave them out. At unit length: {ranks}.",
         confirm="leave these rows out and diagnose again: this finding disappears, the others stay",
         remedy="look at these samples, and remove damaged ones before you scale, whiten or train",
         cannot_tell="whether they are damaged or a rare kind of sample",
@@ -94,7 +94,7 @@ def check_scales(evidence: Evidence) -> Finding | None:
     lost = f" {back:.0f} directions that seem to have vanished reappear after standardising." if back else ""
     # Counts have large numbers where a thing is common, which is what they say.
     is_counted = evidence.is_nonnegative and _figure(embedding, "sparsity") >= MOSTLY_ZERO
-    # Where few directions are left for few classes, dimensions have more or less of them.
+    # If few directions are left for few classes, dimensions have more or less of them.
     is_meant = order <= COMPONENTS or is_counted or (back and evidence.is_nonnegative) or is_neural_collapse(evidence)
     return Finding(
         level="note" if is_meant else "warning",
@@ -123,12 +123,12 @@ def check_heavy_tails(evidence: Evidence) -> Finding | None:
     if max(rows / HEAVY, entries / least) < 1 or is_full_collapse(evidence):
         return None
     of_rows = rows / HEAVY >= entries / least
-    # As bad as what they end in.
+    # Tails are as bad as the outliers that they end in.
     is_warning = rows >= VERY_HEAVY or entries >= VERY_HEAVY_ENTRIES or (outliers and outliers.level == "warning")
-    share, what = (rows, "samples") if of_rows else (entries, "entries of a dimension")
+    share, carriers = (rows, "samples") if of_rows else (entries, "entries of a dimension")
     return Finding(
         level="warning" if is_warning else "note",
-        title=f"Heavy tails: the most distant 1% of the {what} carry {share:.0%} of the variance",
+        title=f"Heavy tails: the most distant 1% of the {carriers} carry {share:.0%} of the variance",
         measured=share,
         reference=0.02 if of_rows else 0.08,
         reference_name="Gaussian features",
@@ -184,7 +184,7 @@ def check_hubs(evidence: Evidence) -> Finding | None:
     embedding = evidence.places[EMBEDDING]
     by_cosine, by_distance = (_figure(embedding, name) for name in ("largest_hub", "distance_hub"))
     share = max(by_cosine, by_distance)
-    # By distance the samples in the middle of many dimensions are hubs without any fault.
+    # Samples in the middle of many dimensions are hubs by distance, without any fault.
     if (
         (by_cosine < EVERYBODYS and by_distance < MOST_PEOPLES)
         or embedding.num_samples < FEWEST_NEIGHBOURS
@@ -239,7 +239,7 @@ def check_gaussian_slices(evidence: Evidence) -> Finding | None:
     # Sparse, non-negative and supervised features have another shape by design.
     if worst is None or limit is None or evidence.is_nonnegative or evidence.is_supervised:
         return None
-    level = _level(evidence, embedding, worst, limit)
+    level = _slice_level(evidence, embedding, worst, limit)
     if level is None:
         return None
     is_fine = level == "good"
@@ -248,8 +248,8 @@ def check_gaussian_slices(evidence: Evidence) -> Finding | None:
         title=f"No slice is far from a Gaussian: of {embedding.slice_count:,.0f} the worst is at {worst:.2g}"
         if is_fine
         else "Not Gaussian in every direction: "
-        + ("a direction " if math.isnan(_dim(embedding)) else f"dimension {_dim(embedding):.0f} ")
-        + _departure(embedding),
+        + ("a direction " if math.isnan(_slice_dim(embedding)) else f"dimension {_slice_dim(embedding):.0f} ")
+        + _slice_fault(embedding),
         measured=worst,
         reference=limit,
         reference_name="the worst slice of Gaussian features of this size, at most",
@@ -265,7 +265,7 @@ def check_gaussian_slices(evidence: Evidence) -> Finding | None:
         remedy=""
         if is_fine
         else "standardise the dimension or leave it out, and compare kNN"
-        if not math.isnan(_dim(embedding))
+        if not math.isnan(_slice_dim(embedding))
         else "train longer, or give the term on slices more weight"
         if evidence.gaussian_by == "loss"
         else "remove damaged samples among the named ones; groups that are classes need nothing",
@@ -275,10 +275,10 @@ def check_gaussian_slices(evidence: Evidence) -> Finding | None:
     )
 
 
-def _level(evidence: Evidence, embedding: Measurements, worst: float, limit: float) -> Level | None:
-    """How bad the worst slice is; None where nothing is to be said."""
+def _slice_level(evidence: Evidence, embedding: Measurements, worst: float, limit: float) -> Level | None:
+    """Return how bad the worst slice is; None if there is nothing to report."""
     is_far, is_very_far = worst > max(limit, FAR), worst > max(limit, VERY_FAR)
-    is_dimension = not math.isnan(_dim(embedding)) and embedding.slice_dims <= embedding.num_dims / 4
+    is_dimension = not math.isnan(_slice_dim(embedding)) and embedding.slice_dims <= embedding.num_dims / 4
     if is_full_collapse(evidence):
         return None
     if evidence.gaussian_by == "loss":
@@ -288,12 +288,12 @@ def _level(evidence: Evidence, embedding: Measurements, worst: float, limit: flo
     return "note" if is_very_far and is_dimension else None
 
 
-def _dim(embedding: Measurements) -> float:
+def _slice_dim(embedding: Measurements) -> float:
     dim = embedding.figures.get("slice_dim")
     return math.nan if dim is None else dim
 
 
-def _departure(embedding: Measurements) -> str:
+def _slice_fault(embedding: Measurements) -> str:
     skewness, kurtosis = embedding.slice_skewness, embedding.slice_kurtosis
     if (skewness**2 + 1) / kurtosis > TWO_GROUPS:
         return "falls into groups"

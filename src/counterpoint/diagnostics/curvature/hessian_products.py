@@ -38,7 +38,7 @@ class CoupledLoss:
 
     @cached_property
     def num_parameters(self) -> int:
-        """P."""
+        """Number of parameters, P."""
         return sum(value.numel() for value in self.parameters.values())
 
     def leaves(self) -> dict[str, Tensor]:
@@ -66,7 +66,7 @@ class HessianOperator:
     product: Callable[[Tensor], Tensor]
 
     def __matmul__(self, v_P: Tensor) -> Tensor:
-        """H v.
+        """Return the product H v.
 
         Raises:
             NonFiniteError: the product is NaN or infinite.
@@ -96,7 +96,7 @@ def hessian_operator(loss: CoupledLoss) -> HessianOperator:
         gradient = torch.autograd.grad(value, leaves, create_graph=True, materialize_grads=True)
 
     def product(v_P: Tensor) -> Tensor:
-        # What nothing depends on has no graph.
+        # Parameters that the loss does not depend on have no graph.
         pairs = [(part, v) for part, v in zip(gradient, loss.split(v_P), strict=True) if part.requires_grad]
         if not pairs:
             return torch.zeros_like(v_P)
@@ -107,25 +107,25 @@ def hessian_operator(loss: CoupledLoss) -> HessianOperator:
 
 
 def graph_bytes(loss: CoupledLoss) -> int:
-    """What the graph of the gradient keeps for the encoder, estimated from a few samples."""
-    kept: dict[int, int] = {}
+    """Bytes that the graph of the gradient keeps for the encoder, estimated from a few samples."""
+    storage_bytes: dict[int, int] = {}
 
     def count(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        storage_bytes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    some = tuple(rows[:MEASURED] for rows in loss.inputs)
+    first_rows = tuple(rows[:MEASURED] for rows in loss.inputs)
     leaves = list((named := loss.leaves()).values())
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        z = loss.encode(named, some)
+        z = loss.encode(named, first_rows)
         gradient = torch.autograd.grad(z, leaves, torch.ones_like(z), create_graph=True, allow_unused=True)
-    for tensor in (*loss.parameters.values(), *some):
-        kept.pop(tensor.untyped_storage().data_ptr(), None)
+    for tensor in (*loss.parameters.values(), *first_rows):
+        storage_bytes.pop(tensor.untyped_storage().data_ptr(), None)
     del gradient  # held until here: what it keeps was to be counted
-    return sum(kept.values()) * len(loss.inputs[0]) // len(some[0])
+    return sum(storage_bytes.values()) * len(loss.inputs[0]) // len(first_rows[0])
 
 
 def flat(parts: Sequence[Tensor]) -> Tensor:
-    """Tensors one behind the other in one vector."""
+    """Concatenate tensors into one vector."""
     return torch.cat([part.reshape(-1) for part in parts])

@@ -32,7 +32,7 @@ SETTLED = 1e-3  # a Ritz value counts as an eigenvalue where its residual is so 
 
 @dataclass(frozen=True)
 class Tridiagonal:
-    r"""What Lanczos found: :math:`H V = V T + \beta_M v_{M+1} e_M^\top` with :math:`V^\top V = I`.
+    r"""The result of Lanczos: :math:`H V = V T + \beta_M v_{M+1} e_M^\top` with :math:`V^\top V = I`.
 
     Attributes:
         alpha_M: diagonal of T, float64.
@@ -106,25 +106,25 @@ def lanczos(
         w_P = product(v_P)
         advance()
         largest = max(largest, float(w_P.norm()))
-        known_JP = basis_MP[: step + 1]
-        first_J = known_JP @ w_P
-        w_P = w_P - known_JP.T @ first_J
-        second_J = known_JP @ w_P
-        w_P = w_P - known_JP.T @ second_J
+        so_far_JP = basis_MP[: step + 1]
+        first_J = so_far_JP @ w_P
+        w_P = w_P - so_far_JP.T @ first_J
+        second_J = so_far_JP @ w_P
+        w_P = w_P - so_far_JP.T @ second_J
         alpha.append(float(first_J[-1]) + float(second_J[-1]))
         beta.append(float(w_P.norm()))
         # Relative to what products measure: the same whatever the scale of the loss.
         if beta[-1] <= NOISE * eps * largest:
             break
         v_P = w_P / beta[-1]
-    found = len(alpha)
-    basis_MP = basis_MP[:found]
-    gram_MM = (basis_MP @ basis_MP.T).double().cpu() - torch.eye(found, dtype=torch.float64)
+    num_steps = len(alpha)
+    basis_MP = basis_MP[:num_steps]
+    gram_MM = (basis_MP @ basis_MP.T).double().cpu() - torch.eye(num_steps, dtype=torch.float64)
     return Tridiagonal(
         alpha_M=torch.tensor(alpha, dtype=torch.float64),
         beta_M=torch.tensor(beta, dtype=torch.float64),
         num_dims=num_dims,
-        is_exhausted=found == num_dims or beta[-1] <= NOISE * eps * largest,
+        is_exhausted=num_steps == num_dims or beta[-1] <= NOISE * eps * largest,
         orthogonality=float(gram_MM.abs().max()),
         noise=NOISE * eps * largest,
     )
@@ -162,39 +162,39 @@ def operator_spectrum(
         advance: called after each product of Lanczos.
     """
     check = symmetry(operator)
-    found = [
+    tridiagonals = [
         lanczos(operator.__matmul__, start.to(operator.gradient_P), steps=steps, advance=advance) for start in starts
     ]
-    values = [ritz(each) for each in found]
+    results = [ritz(tridiagonal) for tridiagonal in tridiagonals]
     # |H v| for a unit vector, times the length of a Gaussian one.
-    first = found[0]
+    first = tridiagonals[0]
     typical = float(first.alpha_M[0].square() + first.beta_M[0].square()) ** 0.5 * first.num_dims**0.5
-    # What products are wrong by, from their asymmetry: the norm of an error of random entries of that size.
+    # The error of products, from their asymmetry: the norm of an error of random entries of that size.
     measured = 2 * (check.defect or 0.0) * typical
-    noise = max([each.noise for each in found] + [measured])
+    noise = max([tridiagonal.noise for tridiagonal in tridiagonals] + [measured])
     # Eigenvalues of the probe that went furthest to each end.
-    lowest = min(values, key=lambda one: float(one.values_M[0]))
-    highest = max(values, key=lambda one: float(one.values_M[-1]))
+    lowest = min(results, key=lambda result: float(result.values_M[0]))
+    highest = max(results, key=lambda result: float(result.values_M[-1]))
     num = min(top, len(lowest.values_M), len(highest.values_M))
     return OperatorSpectrum(
         value=operator.value,
         gradient_norm=float(operator.gradient_P.norm()),
-        masses=masses(found, threshold, noise=noise),
-        signs=masses(found, 0.0, noise=noise),
+        masses=masses(tridiagonals, threshold, noise=noise),
+        signs=masses(tridiagonals, 0.0, noise=noise),
         largest=_eigenvalues(highest, noise)[::-1][:num],
         smallest=_eigenvalues(lowest, noise)[:num],
-        trace=trace_estimate(found),
-        ritz_values=tuple(tuple(one.values_M.tolist()) for one in values),
-        ritz_weights=tuple(tuple(one.weights_M.tolist()) for one in values),
+        trace=trace_estimate(tridiagonals),
+        ritz_values=tuple(tuple(result.values_M.tolist()) for result in results),
+        ritz_weights=tuple(tuple(result.weights_M.tolist()) for result in results),
         noise=noise,
-        orthogonality=max(each.orthogonality for each in found),
-        is_exhausted=any(each.is_exhausted for each in found),
+        orthogonality=max(tridiagonal.orthogonality for tridiagonal in tridiagonals),
+        is_exhausted=any(tridiagonal.is_exhausted for tridiagonal in tridiagonals),
         certificates=(check,),
     )
 
 
 def symmetry(operator: HessianOperator) -> ProductCheck:
-    """Whether u'Hv = v'Hu for two Gaussian vectors, drawn on the CPU so that devices see the same."""
+    """Check that u'Hv = v'Hu for two Gaussian vectors, drawn on the CPU so that devices see the same."""
     gradient_P, generator = operator.gradient_P, torch.Generator().manual_seed(0)
     u_P, v_P = (torch.randn(len(gradient_P), generator=generator, dtype=torch.float64).to(gradient_P) for _ in range(2))
     hu_P, hv_P = operator @ u_P, operator @ v_P
@@ -203,9 +203,9 @@ def symmetry(operator: HessianOperator) -> ProductCheck:
     return ProductCheck("symmetry", defect, LIMITS[gradient_P.dtype], "u'Hv = v'Hu for two Gaussian vectors")
 
 
-def _eigenvalues(found: Ritz, noise: float) -> tuple[Estimate, ...]:
-    """Ritz values with what they may be wrong by, ascending: their residuals, and rounding."""
-    pairs = zip(found.values_M.tolist(), found.residuals_M.tolist(), strict=True)
+def _eigenvalues(result: Ritz, noise: float) -> tuple[Estimate, ...]:
+    """Return Ritz values with their errors, ascending; an error is the residual plus rounding."""
+    pairs = zip(result.values_M.tolist(), result.residuals_M.tolist(), strict=True)
     return tuple(Estimate(value, error + noise) for value, error in pairs)
 
 
@@ -243,12 +243,12 @@ def masses(tridiagonals: Sequence[Tridiagonal], threshold: float, *, noise: floa
         threshold: tau, >= 0; with 0 the range within holds what rounding cannot tell from zero.
         noise: what an eigenvalue may be wrong by.
     """
-    below = [mass_up_to(each, -threshold, noise=noise) for each in tridiagonals]
-    up_to = [mass_up_to(each, threshold, noise=noise) for each in tridiagonals]
-    above = [Bracket(1 - each.high, 1 - each.low) for each in up_to]
+    below = [mass_up_to(tridiagonal, -threshold, noise=noise) for tridiagonal in tridiagonals]
+    up_to = [mass_up_to(tridiagonal, threshold, noise=noise) for tridiagonal in tridiagonals]
+    above = [Bracket(1 - bracket.high, 1 - bracket.low) for bracket in up_to]
     within = [Bracket(max(0.0, 1 - b.high - a.high), 1 - b.low - a.low) for b, a in zip(below, above, strict=True)]
-    found = [ritz(each).values_M for each in tridiagonals]
-    least = [max(int((sign * values_M > threshold + noise).sum()) for values_M in found) for sign in (-1, 1)]
+    values_by_probe = [ritz(tridiagonal).values_M for tridiagonal in tridiagonals]
+    least = [max(int((sign * values_M > threshold + noise).sum()) for values_M in values_by_probe) for sign in (-1, 1)]
     num_dims, num_probes = tridiagonals[0].num_dims, len(tridiagonals)
 
     def mass(parts: Sequence[Bracket], at_least: int) -> Mass:
@@ -303,38 +303,38 @@ def trace_estimate(tridiagonals: Sequence[Tridiagonal]) -> Estimate:
 
     Source: hutchinson1990, section 2 (the plain estimate); meyer2021, section 3 (large eigenvalues apart).
     """
-    parts = [_trace_of(each, ritz(each)) for each in tridiagonals]
+    parts = [_probe_trace(tridiagonal, ritz(tridiagonal)) for tridiagonal in tridiagonals]
     count = len(parts)
     squares = sum(part.error**2 for part in parts)
     return Estimate(sum(part.value for part in parts) / count, squares**0.5 / count)
 
 
-def _trace_of(tridiagonal: Tridiagonal, found: Ritz) -> Estimate:
-    values_M, weights_M = found.values_M, found.weights_M
+def _probe_trace(tridiagonal: Tridiagonal, result: Ritz) -> Estimate:
+    values_M, weights_M = result.values_M, result.weights_M
     if len(values_M) == tridiagonal.num_dims:
         return Estimate(float(values_M.sum()), 0.0)
-    is_settled_M = found.residuals_M <= SETTLED * values_M.abs().max()
+    is_settled_M = result.residuals_M <= SETTLED * values_M.abs().max()
     # A value whose own size is that of its residual belongs to the bulk: it is no direction apart.
-    is_settled_M &= found.residuals_M <= SETTLED * values_M.abs()
+    is_settled_M &= result.residuals_M <= SETTLED * values_M.abs()
     # Equal eigenvalues settle as one, on which the probe has more weight than on one direction.
     is_settled_M &= weights_M <= min(SIMPLE / tridiagonal.num_dims, 0.5)
     is_settled_M &= not tridiagonal.is_exhausted
-    rest = tridiagonal.num_dims - int(is_settled_M.sum())
-    left_M = torch.where(is_settled_M, 0.0, weights_M)
-    total = float(left_M.sum())
+    num_unsettled, settled = tridiagonal.num_dims - int(is_settled_M.sum()), float(values_M[is_settled_M].sum())
+    unsettled_M = torch.where(is_settled_M, 0.0, weights_M)
+    total = float(unsettled_M.sum())
     if total == 0:
-        return Estimate(float(values_M[is_settled_M].sum()), 0.0)
-    mean = float((left_M * values_M).sum()) / total
-    variance = float((left_M * (values_M - mean).square()).sum()) / total
-    return Estimate(float(values_M[is_settled_M].sum()) + rest * mean, rest * (2 * variance / (rest + 2)) ** 0.5)
+        return Estimate(settled, 0.0)
+    mean = float((unsettled_M * values_M).sum()) / total
+    variance = float((unsettled_M * (values_M - mean).square()).sum()) / total
+    return Estimate(settled + num_unsettled * mean, num_unsettled * (2 * variance / (num_unsettled + 2)) ** 0.5)
 
 
 def _radau_sums(tridiagonal: Tridiagonal, threshold: float) -> tuple[float, float]:
     """Weight of the nodes below the threshold, and of those up to it, in the rule that has a node there."""
     alpha_M, beta_M = tridiagonal.alpha_M, tridiagonal.beta_M
     if tridiagonal.is_exhausted:  # T has all there is: the measure itself
-        found = ritz(tridiagonal)
-        values_M, weights_M = found.values_M, found.weights_M
+        result = ritz(tridiagonal)
+        values_M, weights_M = result.values_M, result.weights_M
         return float(weights_M[values_M < threshold].sum()), float(weights_M[values_M <= threshold].sum())
     # Pivots of T - tI; as many are negative as T has eigenvalues below t.
     pivot, num_below, tiny = 0.0, 0, torch.finfo(torch.float64).tiny

@@ -24,7 +24,7 @@ class ProductCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether it is small enough; an identity that does not apply holds."""
+        """Tell whether the defect is within its limit; an identity that does not apply holds."""
         return self.defect is None or self.defect <= self.limit
 
 
@@ -38,7 +38,7 @@ class Bracket:
 
 @dataclass(frozen=True)
 class Mass:
-    """How many of P eigenvalues lie in a range.
+    """Share and number of the P eigenvalues that lie in a range.
 
     Attributes:
         share: bounds on the share that the probes see, averaged over them.
@@ -63,7 +63,7 @@ class Masses:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its error: of a trace its standard error; of an eigenvalue how near one of the Hessian lies.
+    """A number with its error: the standard error of a trace, or the distance within which an eigenvalue of H lies.
 
     An eigenvalue's error is the length of H y - value y for the unit vector y that was found, and rounding.
     """
@@ -73,7 +73,7 @@ class Estimate:
 
     @property
     def interval(self) -> Bracket:
-        """95 %, as of a normal distribution, for a standard error.
+        """The 95 % interval of a normal distribution, for a standard error.
 
         >>> Estimate(10.0, 0.0).interval
         Bracket(low=10.0, high=10.0)
@@ -83,7 +83,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class OperatorSpectrum:
-    """What Lanczos found of a Hessian.
+    """Estimates of the spectrum of one Hessian by Lanczos.
 
     Attributes:
         value: of the loss.
@@ -117,5 +117,5 @@ class OperatorSpectrum:
 
     @property
     def has_negative_curvature(self) -> bool:
-        """Whether a direction was found along which the loss curves down by more than rounding."""
+        """Tell whether a direction was found along which the loss curves down by more than rounding."""
         return self.smallest[0].value < -self.noise

@@ -16,7 +16,7 @@ from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor
 def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     """See ``contract.PairReduction.reduce``; psi is the identity, and the mask has no labels."""
     terms, excluded_NE, keys_MD = scores.terms, scores.mask.excluded_NE, scores.keys_MD
-    counted_MF = _counted(keys_MD, terms.row_other_M)
+    counted_MF = _with_counts(keys_MD, terms.row_other_M)
     sums_NF = counted_MF.sum(0, keepdim=True)
     if excluded_NE is not None:
         # -1 reads key 0, which is then multiplied by zero.
@@ -24,7 +24,7 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     rows_N = _scores_of_sums(terms.anchors_ND, sums_NF, terms.scale, terms.row_own_N)
     if not scores.is_two_way:
         return PerAnchor(rows_N)
-    counted_NF = _counted(terms.anchors_ND, terms.column_other_N)
+    counted_NF = _with_counts(terms.anchors_ND, terms.column_other_N)
     sums_MF = counted_NF.sum(0, keepdim=True)
     if excluded_NE is not None:
         # P pairs that are left out.
@@ -34,8 +34,8 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     return PerAnchor(rows_N, _scores_of_sums(keys_MD, sums_MF, terms.scale, terms.column_own_M))
 
 
-def _counted(keys_MD: Tensor, other_M: Tensor | None) -> Tensor:
-    """Each key, what it adds to a score, and 1 to count it, (m, d + 2)."""
+def _with_counts(keys_MD: Tensor, other_M: Tensor | None) -> Tensor:
+    """Return each key with what it adds to a score and a 1 that counts it, (m, d + 2)."""
     other_M = keys_MD.new_zeros(len(keys_MD)) if other_M is None else other_M
     return torch.cat([keys_MD, other_M[:, None], torch.ones_like(other_M)[:, None]], dim=1)
 

@@ -26,15 +26,15 @@ Product = Callable[[Sequence[Tensor]], Sequence[Tensor]]  # of the Hessian with 
 
 
 class Found(NamedTuple):
-    """What a route found."""
+    """Result of a route."""
 
     value: Tensor
-    gradients: Sequence[Tensor] = ()  # one for each input; none where none was asked for
+    gradients: Sequence[Tensor] = ()  # one for each input; empty if none was asked for
     hessian: Callable[[], Product] | None = None  # makes what all products share; None: by the general route
 
 
 class Route(Protocol):
-    """A loss, as ``one_operation`` wants it."""
+    """A loss in the form that ``one_operation`` takes."""
 
     @property
     def general(self) -> Callable[..., Tensor]:
@@ -42,35 +42,35 @@ class Route(Protocol):
         ...
 
     def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
-        """Value and gradient, without recorded derivatives; None where only the general route is exact."""
+        """Return value and gradient, without recorded derivatives; None if only the general route is exact."""
         ...
 
 
 def one_operation(route: Route, *inputs: Tensor) -> Tensor:
-    """The value, a scalar."""
-    wants_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in inputs)
+    """Return the value of the loss, a scalar."""
+    wants_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
     return _OneOperation.apply(route, wants_gradient, *inputs)  # pyright: ignore[reportReturnType]
 
 
 class _OneOperation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, route: Route, wants_gradient: bool, *inputs: Tensor) -> Tensor:
-        found = route.find(*inputs, wants_gradient=wants_gradient)
-        if found is None:
+        result = route.find(*inputs, wants_gradient=wants_gradient)
+        if result is None:
             with torch.set_grad_enabled(wants_gradient):
-                leaves = [each.detach().requires_grad_(wants_gradient) for each in inputs]
+                leaves = [tensor.detach().requires_grad_(wants_gradient) for tensor in inputs]
                 value = route.general(*leaves)
-            found = Found(value.detach(), torch.autograd.grad(value, leaves) if wants_gradient else ())
-        # Not the route itself, which holds vectors that nothing asks for once the gradient is there.
-        ctx.general, ctx.hessian, ctx.num_inputs = route.general, found.hessian, len(inputs)
-        ctx.save_for_backward(*inputs, *found.gradients)
-        return found.value
+            result = Found(value.detach(), torch.autograd.grad(value, leaves) if wants_gradient else ())
+        # The route itself is not kept: it holds vectors that nothing asks for once the gradient is there.
+        ctx.general, ctx.hessian, ctx.num_inputs = route.general, result.hessian, len(inputs)
+        ctx.save_for_backward(*inputs, *result.gradients)
+        return result.value
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         # Gradients are recorded in backward under create_graph only.
         if not torch.is_grad_enabled():
-            return None, None, *(upstream[0] * kept for kept in ctx.saved_tensors[ctx.num_inputs :])
+            return None, None, *(upstream[0] * gradient for gradient in ctx.saved_tensors[ctx.num_inputs :])
         if ctx.hessian is not None:
             how = ctx.general, ctx.hessian, ctx.num_inputs
             return None, None, *_KeptGradient.apply(*how, upstream[0], *ctx.saved_tensors)
@@ -80,12 +80,12 @@ class _OneOperation(torch.autograd.Function):
 def _general_gradient(
     general: Callable[..., Tensor], upstream: Tensor, inputs: Sequence[Tensor]
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """What the gradient by the general route is made of, and the gradient, differentiable in turn."""
+    """Return the leaves of the gradient by the general route, and the gradient, differentiable in turn."""
     with torch.enable_grad():
         # Nodes of their own stop the inner pass here: one input may be a function of the other.
-        given = [value.view_as(value) for value in (upstream, *inputs)]
-        given = [value if value.requires_grad else value.detach().requires_grad_() for value in given]
-        return given, torch.autograd.grad(general(*given[1:]), given[1:], given[0], create_graph=True)
+        leaves = [value.view_as(value) for value in (upstream, *inputs)]
+        leaves = [value if value.requires_grad else value.detach().requires_grad_() for value in leaves]
+        return leaves, torch.autograd.grad(general(*leaves[1:]), leaves[1:], leaves[0], create_graph=True)
 
 
 class _KeptGradient(torch.autograd.Function):
@@ -102,29 +102,29 @@ class _KeptGradient(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.general, ctx.product, ctx.num_inputs = general, hessian(), num_inputs
         ctx.save_for_backward(upstream, *saved)
-        return tuple(upstream * kept for kept in saved[num_inputs:])
+        return tuple(upstream * gradient for gradient in saved[num_inputs:])
 
     @staticmethod
     def backward(ctx: Any, *tangents: Tensor) -> Any:
         # The Hessian's product with the tangents, as it is symmetric, and its slope by upstream.
         upstream, *saved = ctx.saved_tensors
-        inputs, kept = saved[: ctx.num_inputs], saved[ctx.num_inputs :]
-        nothing = (None,) * len(kept)
+        inputs, saved_gradients = saved[: ctx.num_inputs], saved[ctx.num_inputs :]
+        nothing = (None,) * len(saved_gradients)
         if torch.is_grad_enabled() or any(map(is_legacy_batchedtensor, tangents)):
-            given, gradients = _general_gradient(ctx.general, upstream, inputs)
+            leaves, gradients = _general_gradient(ctx.general, upstream, inputs)
             by_upstream, *products = torch.autograd.grad(
-                gradients, given, tangents, create_graph=torch.is_grad_enabled()
+                gradients, leaves, tangents, create_graph=torch.is_grad_enabled()
             )
             return None, None, None, by_upstream, *products, *nothing
         products = [turned * upstream for turned in ctx.product(tangents)]
         by_upstream = None
         if ctx.needs_input_grad[3]:
-            by_upstream = sum((g * t).sum() for g, t in zip(kept, tangents, strict=True))
+            by_upstream = sum((g * t).sum() for g, t in zip(saved_gradients, tangents, strict=True))
         return None, None, None, by_upstream, *products, *nothing
 
 
 def is_small(num_pairs: int, most: int = LARGEST_SMALL) -> bool:
-    """Whether a shortcut may be taken: few pairs, no kernel asked for, and no transform that it would be blind to."""
+    """Tell whether a shortcut may be taken: few pairs, no kernel asked for, no transform that it would be blind to."""
     return num_pairs <= most and is_free() and not is_transformed()
 
 
@@ -178,10 +178,10 @@ class _Total(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
-        flat, kept = ctx.saved_tensors[:NUM_TERMS], ctx.saved_tensors[NUM_TERMS:]
+        flat, gradients = ctx.saved_tensors[:NUM_TERMS], ctx.saved_tensors[NUM_TERMS:]
         # Gradients are recorded in backward under create_graph only: the gradient is then computed again, once.
         if not torch.is_grad_enabled():
-            return None, None, *(None if part is None else upstream[0] * part for part in kept)
+            return None, None, *(None if part is None else upstream[0] * part for part in gradients)
         # Zeros in place of the statistics of plain sums, which are not needed for their own derivatives.
         sides = (flat[0], flat[1] if ctx.problem.is_two_way else None)
         statistic = [side.new_zeros(len(side)) for side in sides if side is not None]

@@ -42,11 +42,11 @@ from counterpoint.kernels.cpu.tiles import (
 def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     """See ``contract.PairKernel.reduce``."""
     reference = _reference(scores) if psi.in_log_domain else None
-    found = None if reference is None else _log_sums(scores, reference)
-    if found is not None:
-        return found
+    statistic = None if reference is None else _log_sums(scores, reference)
+    if statistic is not None:
+        return statistic
     sums = _zeros(scores)
-    tops = [torch.full_like(each, float("-inf")) for each in sums]
+    tops = [torch.full_like(zeros, float("-inf")) for zeros in sums]
 
     def add(tile: Tile) -> None:
         prepare(tile, psi)
@@ -108,7 +108,7 @@ def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> 
         sums.add_products(tile, total_HW)
 
     tiles.each(add)
-    # In the order of rows, in which the dictionary was filled.
+    # The order is that of rows, in which the dictionary was filled.
     total = torch.stack(list(totals.values())).sum()
     return (weight * total).to(scores.terms.anchors_ND.dtype), sums.result()
 
@@ -181,13 +181,13 @@ def _weighted(reading: Reading, tile: Tile, psi: PairFunction, function, v_OK: T
 
 
 def _zeros(scores: PairScores) -> list[Tensor]:
-    """Of each anchor: the rows and, if they are anchors too, the columns."""
+    """Return a zero for each anchor: for the rows and, if they are anchors too, for the columns."""
     counts = [len(scores.terms.anchors_ND), len(scores.keys_MD)][: 1 + scores.is_two_way]
     return [scores.terms.anchors_ND.new_zeros(count) for count in counts]
 
 
 def _reference(scores: PairScores) -> float | None:
-    """c; None where scores have too large a bound B, or where keys add to scores."""
+    """Return c; None if scores have too large a bound B, or if keys add to scores."""
     terms = scores.terms
     if any(bias is not None for bias in terms.flat()[3:]):
         return None
@@ -211,8 +211,8 @@ def _log_sums(scores: PairScores, reference: float) -> PerAnchor | None:
 
     Tiles(scores).each(add)
     # log 0 is minus infinity: the statistic of an anchor without keys.
-    found = PerAnchor(*(torch.log(s) + reference for s in sums))
-    return found if _is_exact(scores, found, reference) else None
+    statistic = PerAnchor(*(torch.log(s) + reference for s in sums))
+    return statistic if _is_exact(scores, statistic, reference) else None
 
 
 def _log_sums_gradient(scores: PairScores, statistic: PerAnchor, weight: PerAnchor, reference: float) -> ScoreTerms:

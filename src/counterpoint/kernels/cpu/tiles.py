@@ -40,7 +40,7 @@ class Tile:
         columns: which keys.
         product_HW: s <a_i, k_j>, in a buffer that the thread's next tile overwrites.
         is_on_diagonal: anchors are keys, and these rows are these columns.
-        excluded: places of pairs that do not count; None where there are none.
+        excluded: places of pairs that do not count; None if there are none.
         is_out_HW: further pairs that do not count.
         buffers: of one thread, each as large as the largest tile.
     """
@@ -102,7 +102,7 @@ class Tiles:
             is_self = self.scores.is_self
 
             def touched(place: Place) -> tuple[int, int]:
-                # What belongs to the rows, and to the columns; columns that are not rows have negative numbers.
+                # One number for the rows, and one for the columns; columns that are not rows have negative ones.
                 return place if is_self else (place[0], -1 - place[1])
 
             in_turn(self._places(), start, touched, most_threads=1 + num_pairs // PAIRS_FOR_A_THREAD)
@@ -160,13 +160,13 @@ def product_tangent(scores: PairScores, tangent: ScoreTerms, tile: Tile, out_HW:
     anchors_HD, keys_WD = scores.terms.anchors_ND[tile.rows], scores.keys_MD[tile.columns]
     moved_anchors_HD, moved_keys_WD = tangent.anchors_ND[tile.rows], PairScores(tangent).keys_MD[tile.columns]
     # The first two summands share the keys: one product for both.
-    left_HD = ds * anchors_HD + s * moved_anchors_HD
-    torch.mm(left_HD, keys_WD.mT, out=out_HW)
+    moved_HD = ds * anchors_HD + s * moved_anchors_HD
+    torch.mm(moved_HD, keys_WD.mT, out=out_HW)
     return out_HW.addmm_(anchors_HD, moved_keys_WD.mT, alpha=s)
 
 
 def common_reference(bound: float, dtype: torch.dtype) -> float | None:
-    """C for scores of at most this size: 0 up to ``HIGHEST``, else what prevents overflow; None if it is too large."""
+    """The c for scores of at most this size: 0 up to ``HIGHEST``, else what prevents overflow; None if too large."""
     return max(0.0, bound - HIGHEST[dtype]) if bound <= LARGEST_BOUND.get(dtype, -1.0) else None
 
 
@@ -178,13 +178,13 @@ def exponentials_(score_HW: Tensor, reference: float) -> Tensor:
 
 
 def is_exact(log_sum_N: Tensor, num_keys: int) -> bool:
-    """Whether exponents that were lifted are too small to show in any of the sums, relative to e^c; NaN fails."""
+    """Tell whether lifted exponents are too small to show in any of the sums, relative to e^c; NaN fails."""
     return log_sum_N.amin().item() >= LOWEST + math.log(num_keys / LEAST_SHARE)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One direction.
+    """One direction in which a tile is read.
 
     Attributes:
         is_column: the anchors are the columns of the tile.
@@ -237,7 +237,7 @@ def readings(scores: PairScores) -> tuple[Reading, ...]:
 
 
 def counted_readings(scores: PairScores, tile: Tile) -> tuple[Reading, ...]:
-    """The same, with each pair of a tile on the diagonal counted once."""
+    """Directions in which a tile is read, with each pair of a tile on the diagonal counted once."""
     return (ROWS,) if tile.is_on_diagonal else readings(scores)
 
 
@@ -342,7 +342,7 @@ def scale_rows(sums_ND: Tensor, scale: Tensor, plus: tuple[Tensor, Tensor] | Non
 
 
 def half_if_self(scores: PairScores) -> float:
-    """Where anchors are keys, total weights hold each pair twice."""
+    """Return 1/2 if anchors are keys, as total weights then hold each pair twice; else 1."""
     return 0.5 if scores.is_self else 1.0
 
 

@@ -64,42 +64,42 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         return exponentials_(out_HW, self.reference)
 
     def find(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Found | None:
-        """Value, and gradient for the raw vectors, which came in several parts; None where c is not exact."""
+        """Return value, and gradient for the raw vectors, which came in several parts; None if c is not exact."""
         if common_reference(abs(self.scale), self.unit_VD.dtype) is None:
             return None
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
         # A quarter: three steps wake a thread each, which did not pay for 512 vectors of 128 features.
         strips, num_products = blocks(num, 2, STRIP), num * unit_VD.numel() // 4
         # A tensor for each strip: an allocator keeps small ones for the next call, and hands large ones back.
-        kept = {rows.start: unit_VD.new_empty(rows.stop - rows.start, num - rows.start) for rows in strips}
+        buffers = {rows.start: unit_VD.new_empty(rows.stop - rows.start, num - rows.start) for rows in strips}
 
         def below(values_V: Tensor, rows: slice) -> Tensor:
             return own_rows(values_V, slice(rows.start, num))
 
         def exponentials(rows: slice) -> tuple[Tensor, ...]:
-            exp_HW = self.exponentials(own_rows(unit_VD, rows), below(unit_VD, rows), kept[rows.start])
+            exp_HW = self.exponentials(own_rows(unit_VD, rows), below(unit_VD, rows), buffers[rows.start])
             loss.erase(exp_HW, rows)
             return (exp_HW.sum(1),) if rows.stop == num else (exp_HW.sum(1), exp_HW[:, exp_HW.shape[0] :].sum(0))
 
         def weights(rows: slice) -> None:
-            weight_HW = kept[rows.start].mul_(own_rows(factor_V, rows)[:, None] + below(factor_V, rows))
+            weight_HW = buffers[rows.start].mul_(own_rows(factor_V, rows)[:, None] + below(factor_V, rows))
             loss.attract(weight_HW, rows, pull)
 
         def products(rows: slice) -> Tensor:
-            along_HD = torch.mm(kept[rows.start], below(unit_VD, rows))
+            along_HD = torch.mm(buffers[rows.start], below(unit_VD, rows))
             for above in strips[: strips.index(rows)]:  # what lies left of the diagonal was kept above it
                 columns = slice(rows.start - above.start, rows.stop - above.start)
-                along_HD.addmm_(kept[above.start][:, columns].t(), unit_VD[above])
+                along_HD.addmm_(buffers[above.start][:, columns].t(), unit_VD[above])
             # Chain rule of x / |x|: nothing along the unit vector, the rest over the length.
             take_radial(along_HD, own_rows(unit_VD, rows))
             return along_HD.div_(own_rows(self.length_V1, rows))
 
         with only_values(), alone() if len(strips) == 1 else nullcontext():
-            found = each_block(strips, exponentials, num_products)
+            strip_sums = each_block(strips, exponentials, num_products)
             with alone():
-                sum_V = joined([sums[0] for sums in found])
-                # In the order of strips: the same bits for any number of threads.
-                for rows, sums in zip(strips[:-1], found, strict=False):
+                sum_V = joined([sums[0] for sums in strip_sums])
+                # Sums follow the order of strips: the same bits for any number of threads.
+                for rows, sums in zip(strips[:-1], strip_sums, strict=False):
                     sum_V[rows.stop :] += sums[1]
                 if self.reference and not is_exact(sum_V.log(), num):
                     return None
@@ -113,7 +113,7 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
 
 @dataclass(frozen=True)
 class SmallLoss:
-    """What a pairwise loss of two views does with its scores."""
+    """Functions by which a pairwise loss of two views turns its scores into a value."""
 
     scale: float  # s
     margin: float  # m
@@ -123,7 +123,7 @@ class SmallLoss:
 
 
 def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Tensor | None:
-    """The loss of two raw views, with g = weight; None where only the general route is right.
+    """The loss of two raw views, with g = weight; None if only the general route is right.
 
     See ``is_small`` and ``ordinary_lengths``.
     """
@@ -151,11 +151,11 @@ class _TwoViews(NamedTuple):
         return self.loss.general
 
     def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
-        found = self.vectors.find(self, 2, wants_gradient=wants_gradient)
+        result = self.vectors.find(self, 2, wants_gradient=wants_gradient)
         # The Hessian takes several whole matrices.
-        if found is None or len(self.vectors.unit_VD) ** 2 > LARGEST_SMALL:
-            return found
-        return found._replace(hessian=partial(_hessian, self))
+        if result is None or len(self.vectors.unit_VD) ** 2 > LARGEST_SMALL:
+            return result
+        return result._replace(hessian=partial(_hessian, self))
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
         """Set the pairs that do not count to zero in a strip, whose first column is that of its first row."""
@@ -214,7 +214,7 @@ def _hessian(route: _TwoViews) -> Product:
         route.attract(both_VV, rows_of_all, total_V.view(2, -1).sum(0))
         return both_VV
 
-    # What all products share.
+    # Values that all products share.
     with alone(), only_values():
         exp_VV = vectors.exponentials(unit_VD, unit_VD, unit_VD.new_empty(len(unit_VD), len(unit_VD)))
         route.erase(exp_VV, rows_of_all)
@@ -255,7 +255,7 @@ def _hessian(route: _TwoViews) -> Product:
 
 
 def supervised_loss(x_VD: Tensor, class_V: Tensor, scale: float, general: Callable[[Tensor], Tensor]) -> Tensor | None:
-    """The supervised loss of raw vectors and their labels; None where only the general route is right.
+    """The supervised loss of raw vectors and their labels; None if only the general route is right.
 
     See ``is_small`` and ``ordinary_lengths``.
     """
@@ -282,12 +282,12 @@ class _OneSet:
 
     @cached_property
     def num_positives(self) -> Tensor:
-        """Of each vector."""
+        """Number of positives of each vector."""
         return (self.counts_C - 1).to(self.vectors.unit_VD.dtype).index_select(0, self.class_V)
 
     @cached_property
     def has_few(self) -> bool:
-        """Some anchors have one positive, or none."""
+        """Tell whether some anchors have one positive, or none."""
         return self.counts_C.amin().item() < 3
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:

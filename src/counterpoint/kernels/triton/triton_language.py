@@ -1,4 +1,4 @@
-"""What device code is written with, and the known psi with their slopes, to full relative precision in either tail.
+"""Language of device code, and the known psi with their slopes, to full relative precision in either tail.
 
 The only import of triton, which is optional: modules that need it are imported when a CUDA kernel first runs.
 """
@@ -16,13 +16,13 @@ tl: Any = triton.language
 
 
 def is_interpreted() -> bool:
-    """Programs run as NumPy on the CPU (``TRITON_INTERPRET=1`` when triton was imported)."""
+    """Tell whether programs run as NumPy on the CPU (``TRITON_INTERPRET=1`` when triton was imported)."""
     return bool(knobs.runtime.interpret)
 
 
 @jit
 def value(u, tiling: tl.constexpr):
-    """Psi, for those that are summed."""
+    """Value of psi, for those that are summed."""
     if tiling.psi == "softplus":
         # No exponential of a positive number, so no overflow.
         return tl.maximum(u, 0.0) + log1p(tl.exp(-tl.abs(u)), tiling)

@@ -33,7 +33,7 @@ SLAB_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Program:
-    """What a call has in common with the next one.
+    """Constants that a call has in common with the next one.
 
     Attributes:
         psi: name of the elementwise function.
@@ -78,10 +78,10 @@ class Program:
         launch(function[grid], pairs.owner.vectors_CD, pairs, out, tiling=self.tiling(pairs), **how)
 
 
-def launch(function: Any, like: Tensor, *given: Any, **constants: Any) -> None:
+def launch(function: Any, like: Tensor, *arguments: Any, **constants: Any) -> None:
     """Launch a program, its grid chosen, on the device of a tensor, which need not be the current one."""
     with torch.cuda.device(like.device) if like.is_cuda else nullcontext():
-        function(*given, **constants)
+        function(*arguments, **constants)
 
 
 def statistics(pairs: Pairs, program: Program) -> Tensor:
@@ -121,7 +121,7 @@ def gradients(pairs: Pairs, program: Program, *, wants_first: bool, wants_second
 
 
 class SlabSums:
-    """The same for both sides and any D: weights of a slab of pairs at a time, multiplied by the matrix library.
+    """Weights added up for both sides and any D: a slab of pairs at a time, multiplied by the matrix library.
 
     Args:
         pairs: all pairs.
@@ -143,11 +143,11 @@ class SlabSums:
         """Go through all slabs."""
         height, width = self._slab_size()
         size = min(height, self.pairs.owner.num) * min(width, self.pairs.other.num)
-        # In the dtype of the vectors: the matrix library multiplies two of a kind.
+        # The buffer has the dtype of the vectors: the matrix library multiplies two of a kind.
         buffer = self.pairs.owner.vectors_CD.new_empty(size)
         for rows in row_slices(self.pairs.owner.num, height):
-            for left in range(rows.start if self.is_self else 0, self.pairs.other.num, width):
-                columns = slice(left, min(left + width, self.pairs.other.num))
+            for first_column in range(rows.start if self.is_self else 0, self.pairs.other.num, width):
+                columns = slice(first_column, min(first_column + width, self.pairs.other.num))
                 shape = rows.stop - rows.start, columns.stop - columns.start
                 self._add(rows, columns, buffer[: shape[0] * shape[1]].view(shape))
         return self
@@ -179,7 +179,7 @@ class SlabSums:
             total[place] += partial.sum(0)[skipped:]
 
     def _slab_size(self) -> tuple[int, int]:
-        """About square, so that each sum is read and written seldom."""
+        """Return a size that is about square, so that each sum is read and written seldom."""
         height = width = 2048
         while 2 * height * width * self.pairs.owner.vectors_CD.element_size() <= SLAB_BYTES:
             height, width = width, 2 * height

@@ -62,7 +62,7 @@ KNOWN = (
 
 
 def why_not(scores: PairScores, psi: PairFunction) -> str | None:
-    """What keeps these scores from the fused programs; None if nothing does.
+    """Say what keeps these scores from the fused programs; None if nothing does.
 
     >>> from counterpoint.kernels.contract import HINGE
     >>> terms = ScoreTerms(torch.zeros(2, 3, dtype=torch.complex64), None, torch.ones(()))
@@ -73,7 +73,7 @@ def why_not(scores: PairScores, psi: PairFunction) -> str | None:
     if vectors_ND.dtype not in DTYPES:
         return f"dtype must be one of {', '.join(map(_short, DTYPES))}, got {_short(vectors_ND.dtype)}"
     if psi not in KNOWN:
-        return f"psi must be one of {', '.join(known.name for known in KNOWN)}, got {psi.name}"
+        return f"psi must be one of {', '.join(function.name for function in KNOWN)}, got {psi.name}"
     if excluded_NE is not None and excluded_NE.shape[1] > MOST_EXCLUDED:
         return f"excluded keys per anchor must be at most {MOST_EXCLUDED}, got {excluded_NE.shape[1]}"
     return _device_problem(vectors_ND.device)
@@ -119,7 +119,7 @@ class TritonPairs:
         """See ``contract.PairKernel.gradient``; raises what ``reduce`` does."""
         launch = _launch(scores, psi)
         largest, weight = _normalised(weight, psi, self._dtype(scores))
-        pairs = as_pairs(scores, psi, self._dtype(scores), given=(statistic, weight))
+        pairs = as_pairs(scores, psi, self._dtype(scores), weighing=(statistic, weight))
         is_small = holds_gradient(*_kind(pairs))
         shared = shared_memory(pairs.factor.device)
         shape = gradient_shape(*_kind(pairs), shared) if is_small else product_shape(*_kind(pairs), shared)
@@ -139,7 +139,7 @@ class TritonPairs:
         self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, tangent: ScoreTerms
     ) -> PerAnchor:
         """See ``contract.PairKernel.reduce_tangent``; computed by ``tiled``."""
-        # In float32 at least: tiles compute in the dtype that they are given.
+        # Tiles compute in the dtype that they are given: float32 at least.
         scores, statistic, tangent = _widened(scores), _widened(statistic), _widened(tangent)
         return tiled.reduce_tangent(scores, psi, statistic, tangent)
 
@@ -148,8 +148,8 @@ class TritonPairs:
         self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor, tangent: ScoreTerms
     ) -> ScoreTerms:
         """See ``contract.PairKernel.gradient_tangent``; computed by ``tiled``."""
-        given = _widened(statistic), _widened(weight), _widened(tangent)
-        change = tiled.gradient_tangent(_widened(scores), psi, *given)
+        widened = _widened(statistic), _widened(weight), _widened(tangent)
+        change = tiled.gradient_tangent(_widened(scores), psi, *widened)
         return _in_dtypes_of(scores.terms, vars(change))
 
     def _dtype(self, scores: PairScores) -> torch.dtype:
@@ -189,32 +189,32 @@ def _in_slabs(launch: ModuleType, pairs: Pairs, program: Any, scores: PairScores
 
 
 def _in_dtypes_of(terms: ScoreTerms, sums: Mapping[str, Tensor | None]) -> ScoreTerms:
-    """Sums by name in the dtypes of the terms, None where there is no term."""
-    given = {field.name: (getattr(terms, field.name), sums.get(field.name)) for field in fields(terms)}
-    return ScoreTerms(**{name: None if t is None or s is None else s.to(t) for name, (t, s) in given.items()})  # pyright: ignore[reportArgumentType]
+    """Return sums by name in the dtypes of the terms; None if there is no term."""
+    by_name = {field.name: (getattr(terms, field.name), sums.get(field.name)) for field in fields(terms)}
+    return ScoreTerms(**{name: None if t is None or s is None else s.to(t) for name, (t, s) in by_name.items()})  # pyright: ignore[reportArgumentType]
 
 
 def _normalised(weight: PerAnchor, psi: PairFunction, dtype: torch.dtype) -> tuple[Tensor | None, PerAnchor]:
-    """Weights of at most 1, and what they were divided by.
+    """Return the divisor that brings weights to at most 1, None if there is none, and the weights.
 
     The numbers of float16 end at 6e-8; what turns a bounded exponential into a weight may be near the largest number.
     """
     if dtype != torch.float16 and not psi.in_log_domain:
         return None, weight
-    given = [value.to(accumulator(dtype)) for value in weight.both()]
+    sides = [value.to(accumulator(dtype)) for value in weight.both()]
     # An empty side has no largest number.
-    largest = [torch.linalg.vector_norm(value, torch.inf) for value in given if len(value)] or [given[0].new_ones(())]
-    most = (largest[0] if len(largest) == 1 else torch.maximum(*largest)).clamp_min(torch.finfo(given[0].dtype).tiny)
-    return most, PerAnchor(*(value / most for value in given))
+    largest = [torch.linalg.vector_norm(value, torch.inf) for value in sides if len(value)] or [sides[0].new_ones(())]
+    most = (largest[0] if len(largest) == 1 else torch.maximum(*largest)).clamp_min(torch.finfo(sides[0].dtype).tiny)
+    return most, PerAnchor(*(value / most for value in sides))
 
 
 def _widened(record: Any) -> Any:
-    """A record of scores, terms or numbers per anchor in float32 at least, and float64 where one of them is."""
+    """Return a record of scores, terms or numbers per anchor in float32 at least; float64 stays."""
     if isinstance(record, PairScores):
         return replace(record, terms=_widened(record.terms))
-    given = {field.name: getattr(record, field.name) for field in fields(record)}
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
     return replace(
-        record, **{name: value.to(accumulator(value.dtype)) for name, value in given.items() if value is not None}
+        record, **{name: value.to(accumulator(value.dtype)) for name, value in values.items() if value is not None}
     )
 
 

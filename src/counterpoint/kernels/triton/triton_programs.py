@@ -94,7 +94,7 @@ def excluded(pairs, index_C, count, tiling: tl.constexpr):
 
 @jit
 def needs_mask(pairs, place, near, tiling: tl.constexpr):
-    """Some pair of the tile may not count."""
+    """Tell whether some pair of the tile may not count."""
     first_owner, first_other = place
     is_on_edge = (first_owner + tiling.block_owner > pairs.owner.num) | (
         first_other + tiling.block_other > pairs.other.num
@@ -115,7 +115,7 @@ def needs_mask(pairs, place, near, tiling: tl.constexpr):
 
 @jit
 def left_out(pairs, place, tiling: tl.constexpr):
-    """True where a pair does not count."""
+    """Mark the pairs that do not count."""
     o_O, k_K = places(place[0], tiling.block_owner), places(place[1], tiling.block_other)
     is_out_OK = (o_O >= pairs.owner.num)[:, None] | (k_K >= pairs.other.num)[None, :]
     if pairs.owner.labels_C is not None:
@@ -211,7 +211,7 @@ def statistics(pairs, out, tiling: tl.constexpr):
         else:
             top_O, sum_O = summed(pairs, out.span, None, tiling)
     o_O = places(tl.program_id(0) * tiling.block_owner, tiling.block_owner)
-    # From units of ln 2, in which exp2 and log2 work, to natural logarithms.
+    # Convert units of ln 2, in which exp2 and log2 work, to natural logarithms.
     result_O = (top_O + tl.log2(sum_O)) * LN_2 if tiling.psi == "exp" else sum_O
     row = tl.program_id(1).to(tl.int64) * pairs.owner.num
     tl.store(out.per_owner_SO + row + o_O, result_O, mask=o_O < pairs.owner.num)
@@ -265,7 +265,7 @@ def gradients(pairs, out, tiling: tl.constexpr):
             total_OD, first_O, second_O = weighted(pairs, own_OD, out, None, tiling)
     o_O = places(first_owner, tiling.block_owner)
     is_owner_O = o_O < pairs.owner.num
-    # From here on places in arrays that have a row of owners per span.
+    # Places from here on are those in arrays that have a row of owners per span.
     o_O = tl.program_id(1).to(tl.int64) * pairs.owner.num + o_O
     d_D = tl.arange(0, tiling.all_features)
     is_inside_OD = is_owner_O[:, None] & (d_D < tiling.num_features)[None, :]

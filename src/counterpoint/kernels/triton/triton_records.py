@@ -1,4 +1,4 @@
-"""What a fused program is given, how it comes from pair scores, and the size of its tiles.
+"""Arguments of a fused program, how they come from pair scores, and the size of its tiles.
 
 A program owns some vectors and runs over all others; the owners are the anchors in one call and the keys in another.
 Every field is a pointer, a number or a constant: contiguous vectors, biases and statistics in one vector per side.
@@ -44,18 +44,18 @@ class Pairs(NamedTuple):
     excluded_CE: Tensor | None  # int32; one row per owner or per other, see ``Tiling``
     first: Direction
     second: Direction | None
-    bound: Tensor | None = None  # shape (): of all scores, in units of ln 2; None where it is not known
+    bound: Tensor | None = None  # shape (): of all scores, in units of ln 2; None if it is not known
 
 
 class StatisticOut(NamedTuple):
-    """Where ``statistics`` writes: one row per span of others."""
+    """Output of ``statistics``: one row per span of others."""
 
     per_owner_SO: Tensor
     span: int
 
 
 class GradientOut(NamedTuple):
-    """Where ``gradients`` writes: one row per span of others. Sums of weights are None where no bias needs them."""
+    """Output of ``gradients``: one row per span of others. Sums of weights are None if no bias needs them."""
 
     total_SOD: Tensor
     products_SO: Tensor
@@ -65,7 +65,7 @@ class GradientOut(NamedTuple):
 
 
 class SlabOut(NamedTuple):
-    """Where ``slab_weights`` writes: weights, and their sums per tile along and across each direction."""
+    """Output of ``slab_weights``: weights, and their sums per tile along and across each direction."""
 
     weight_OK: Tensor
     first_TO: Tensor | None
@@ -116,7 +116,7 @@ _LARGE_GRADIENTS = {4: Shape(128, 64, 32, 8, 3), 2: Shape(64, 64, 256, 8, 2)}
 
 
 def holds_gradient(num_features: int, dtype: torch.dtype) -> bool:
-    """Registers hold a tile's gradient sums; without matrix units, the matrix library is faster at any size."""
+    """Tell whether registers hold a tile's gradient sums; without matrix units the matrix library is always faster."""
     return dtype != torch.float64 and num_features <= (128 if dtype == torch.float32 else 256)
 
 
@@ -143,7 +143,7 @@ def padded(num_features: int) -> int:
 
 
 def _fitted(shape: Shape, num_features: int) -> Shape:
-    """Chunks no larger than what there is."""
+    """Return a shape whose chunks are no larger than the number of features."""
     return shape._replace(chunk=min(shape.chunk, padded(num_features)))
 
 
@@ -156,7 +156,7 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 
 def as_pairs(
-    scores: PairScores, psi: PairFunction, dtype: torch.dtype, *, given: tuple[PerAnchor, PerAnchor] | None = None
+    scores: PairScores, psi: PairFunction, dtype: torch.dtype, *, weighing: tuple[PerAnchor, PerAnchor] | None = None
 ) -> Pairs:
     """All pairs with the anchors as owners.
 
@@ -164,7 +164,7 @@ def as_pairs(
         scores: the scores.
         psi: the elementwise function; scores are in units of ln 2 where it is the exponential.
         dtype: of the vectors that are multiplied.
-        given: statistic and weight, for a gradient.
+        weighing: statistic and weight, for a gradient.
 
     Returns:
         The pairs; the first direction reads along the rows, the second along the columns, also where anchors are keys.
@@ -176,8 +176,8 @@ def as_pairs(
         """One reading, the anchors as owners: what is added to the scores, in the accumulator's dtype and unit."""
         own, other = (None if value is None else (value.to(wide) * unit).contiguous() for value in (own, other))
         weight = None
-        if given is not None:
-            statistic, weight = (part.both()[index].to(wide) for part in given)
+        if weighing is not None:
+            statistic, weight = (part.both()[index].to(wide) for part in weighing)
             if psi.in_log_domain:
                 # 0 for an anchor without keys; posinf as it is, so that an overflow shows.
                 shift = torch.nan_to_num(statistic, nan=torch.nan, posinf=torch.inf, neginf=0.0)
@@ -215,13 +215,13 @@ def flipped(direction: Direction) -> Direction:
 
 
 def _bound(scores: PairScores, owner_ND: Tensor, other_MD: Tensor, factor: Tensor) -> Tensor | None:
-    """No score is farther from 0, on the device: nothing waits for it. None where something is added to products."""
+    """Bound on the size of scores, on the device: nothing waits for it. None if something is added to products."""
     if any(bias is not None for bias in scores.terms.flat()[3:]) or not len(owner_ND) or not len(other_MD):
         return None
     if scores.is_unit:
         return factor.abs()
     sides = (owner_ND,) if other_MD is owner_ND else (owner_ND, other_MD)
-    # In the accumulator's dtype: the square of 256 overflows float16.
+    # Lengths have the accumulator's dtype: the square of 256 overflows float16.
     longest = [torch.linalg.vector_norm(side, dim=1, dtype=factor.dtype).amax() for side in sides]
     return (factor * longest[0] * longest[-1]).abs()
 

@@ -47,14 +47,14 @@ class Views(NamedTuple):
 
 
 class UnitOut(NamedTuple):
-    """Where ``unit_pairs`` writes."""
+    """Output of ``unit_pairs``."""
 
     unit_VD: Tensor
     cosine_N: Tensor
 
 
 class PullSums(NamedTuple):
-    """What ``pull_pairs`` reads."""
+    """Input of ``pull_pairs``."""
 
     total_VD: Tensor
     slope_V: Tensor
@@ -69,7 +69,7 @@ class RowTiling(NamedTuple):
 
 
 def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Tensor | None:
-    """The loss, where this route applies.
+    """The loss, if this route applies.
 
     Args:
         z0: first view, raw, (n, d).
@@ -120,12 +120,12 @@ class FusedTwoViews:
         return self.loss.general(z0.float(), z1.float())
 
     def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
-        """Value and gradient, in float32; None where programs do not start."""
+        """Return value and gradient, in float32; None if programs do not start."""
         run = partial(self._find, *inputs, wants_gradient=wants_gradient)
-        found = select.unless_it_fails(self.choice.name, run)
-        if found is not None:
+        result = select.unless_it_fails(self.choice.name, run)
+        if result is not None:
             select.note(self.choice)
-        return found
+        return result
 
     def _find(self, z0: Tensor, z1: Tensor, *, wants_gradient: bool) -> Found:
         from counterpoint.kernels.triton import triton_launch, triton_programs  # deferred: both need triton
@@ -153,11 +153,11 @@ class FusedTwoViews:
         if self.dtype == torch.float16:  # whose numbers end at 6e-8
             most = torch.linalg.vector_norm(slope_V, torch.inf).clamp_min(torch.finfo(torch.float32).tiny)
             slope_V = slope_V / most
-        own = Direction(log_sum_V * -LOG2_E, None, slope_V, None)
-        pairs = pairs._replace(first=own, second=flipped(own))
+        first = Direction(log_sum_V * -LOG2_E, None, slope_V, None)
+        pairs = pairs._replace(first=first, second=flipped(first))
         shape = gradient_shape(d, self.dtype, shared)
         sums = triton_launch.gradients(pairs, program(shape), wants_first=False, wants_second=False)
         gradients = Views(torch.empty_like(z0, dtype=torch.float32), torch.empty_like(z1, dtype=torch.float32))
-        given = PullSums(sums.total_OD, slope_V)
-        launch(triton_programs.pull_pairs[grid], z0, views, given, gradients, n, loss.scale * self.weight)
+        pull_sums = PullSums(sums.total_OD, slope_V)
+        launch(triton_programs.pull_pairs[grid], z0, views, pull_sums, gradients, n, loss.scale * self.weight)
         return Found(value, gradients if most is None else [gradient * most for gradient in gradients])

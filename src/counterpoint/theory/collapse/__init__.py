@@ -1,1 +1,1 @@
-"""When minority classes merge, what the paper says of it, and what brings them apart."""
+"""Collapse of minority classes: when they merge, what the paper says of it, and what brings them apart."""

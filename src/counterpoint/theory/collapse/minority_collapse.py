@@ -1,4 +1,4 @@
-r"""From which share of the majority on do the minority classes merge into one vector?
+r"""The share of the majority from which on the minority classes merge into one vector.
 
 The geometry with merged minorities is optimal for all C classes if and only if the dual matrix
 
@@ -107,9 +107,9 @@ def collapse_threshold(
     0.9002
     """
     num_classes, setting = checked_classes(num_classes), risk_setting(loss, num_negatives, supervised)
-    # In log-odds, as at low temperatures the threshold is next to 1; from equal classes on.
+    # The search is in log-odds, as at low temperatures the threshold is next to 1, and begins at equal classes.
     low, high = -math.log(num_classes - 1), MAX_LOG_ODDS
-    at_low, at_high = (merged_minorities(each, num_classes, setting).margin for each in (low, high))
+    at_low, at_high = (merged_minorities(odds, num_classes, setting).margin for odds in (low, high))
     if math.isnan(at_low) or math.isnan(at_high):
         raise UsageError("the loss is indifferent to the minority classes here: neither merged nor apart is better")
     if (at_low >= 0) == (at_high >= 0):
@@ -120,7 +120,7 @@ def collapse_threshold(
         )
     # one root is taken: the signs at the ends say that there is one, not that there is no other
     log_odds = root_between(
-        lambda each: merged_minorities(each, num_classes, setting).margin, low, high, tolerance=ROOT_TOLERANCE
+        lambda odds: merged_minorities(odds, num_classes, setting).margin, low, high, tolerance=ROOT_TOLERANCE
     )
     merged = merged_minorities(log_odds, num_classes, setting)
     return CollapseThreshold(
@@ -192,9 +192,9 @@ def merged_minorities(log_odds: float, num_classes: int, setting: "RiskSetting")
     """
     major, minor = one_majority(log_odds, num_classes)[:2].tolist()
     # Three classes: the majority, one minority as the anchor of all, and the other minorities, which are not anchors.
-    rest = minor * (num_classes - 2)
-    proportions_C = torch.tensor([major, minor, rest], dtype=torch.float64)
-    anchor_weights_C = torch.tensor([major, minor + rest, 0.0], dtype=torch.float64)
+    remainder = minor * (num_classes - 2)
+    proportions_C = torch.tensor([major, minor, remainder], dtype=torch.float64)
+    anchor_weights_C = torch.tensor([major, minor + remainder, 0.0], dtype=torch.float64)
     risk = setting.risk(proportions_C, anchor_weights_C)
 
     def slopes(cosine: float) -> tuple[float, float]:
@@ -205,7 +205,7 @@ def merged_minorities(log_odds: float, num_classes: int, setting: "RiskSetting")
 
     cosine = -1.0 if slopes(-1.0)[0] >= 0 else 1.0
     if cosine == 1.0 and slopes(1.0)[0] > 0:
-        cosine = root_between(lambda each: slopes(each)[0], -1.0, 1.0)
+        cosine = root_between(lambda value: slopes(value)[0], -1.0, 1.0)
     return MergedMinorities(num_classes, cosine, *slopes(cosine))
 
 
@@ -222,7 +222,7 @@ def one_majority(log_odds: float, num_classes: int) -> Tensor:
 
 @dataclass(frozen=True)
 class RiskSetting:
-    """What stays the same while proportions and weights of anchors vary; made by ``risk_setting``.
+    """The parts of a risk that stay while proportions and weights of anchors vary; made by ``risk_setting``.
 
     Attributes:
         loss: one of ``counterpoint.losses``; None is the paper's InfoNCE.
@@ -252,7 +252,7 @@ class RiskSetting:
 
 
 def risk_setting(loss: Loss | None, num_negatives: float | None, supervised: bool) -> RiskSetting:
-    """What the loss says for itself, where the caller says nothing.
+    """Complete the caller's choices by what the loss says for itself.
 
     Raises:
         UsageError: a loss without convex class-level risk, k < 1 or not whole.
@@ -266,8 +266,8 @@ def risk_setting(loss: Loss | None, num_negatives: float | None, supervised: boo
         raise UsageError(f"{risk.name} has no convex class-level risk, so that no answer is certain; take hardness 0")
     record = PAPER if loss is None else loss.class_level()
     # as class_risk takes it
-    own = math.inf if record.num_negatives is None else record.num_negatives
-    return RiskSetting(loss, own if num_negatives is None else num_negatives, supervised or record.supervised)
+    default = math.inf if record.num_negatives is None else record.num_negatives
+    return RiskSetting(loss, default if num_negatives is None else num_negatives, supervised or record.supervised)
 
 
 def checked_classes(num_classes: Any) -> int:

@@ -1,4 +1,4 @@
-r"""How the optimal geometry of one majority and equal minorities changes with their shares, k and the temperature.
+r"""Changes of the optimal geometry of one majority and equal minorities with their shares, k and the temperature.
 
 By Lemma 8 of imbalanced2026 the optimal Gram matrix lies on a curve of one parameter, the cosine a of a minority with
 the majority; two minorities have the cosine

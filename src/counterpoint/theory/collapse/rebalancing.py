@@ -1,4 +1,4 @@
-r"""How to sample or weigh classes so that the optimal geometry comes back to the simplex.
+r"""Plans to sample or weigh classes so that the optimal geometry comes back to the simplex.
 
 With equal proportions the optimum is the simplex, all cosines :math:`-1/(C-1)` (Corollary 5 of imbalanced2026). Two
 plans:
@@ -94,7 +94,7 @@ class WeightingPlan:
 
     @property
     def is_certified(self) -> bool:
-        """Whether ``gram_CC`` is optimal for certain."""
+        """Tell whether ``gram_CC`` is optimal for certain."""
         return self.status.startswith(CERTIFIED)
 
     @property
@@ -112,14 +112,14 @@ class WeightingPlan:
         if self.without_anchors:
             places, majority = self.without_anchors, int(self.proportions_C.argmax())
             named = [f"{place} (the majority)" if place == majority else str(place) for place in places[:6]]
-            who = f"class{'es' if len(places) > 1 else ''} {', '.join(named)}{', ...' if len(places) > 6 else ''}"
-            remarks.append(f"{who} would get no anchors at all, which is not useful in training; sample instead")
+            names = f"class{'es' if len(places) > 1 else ''} {', '.join(named)}{', ...' if len(places) > 6 else ''}"
+            remarks.append(f"{names} would get no anchors at all, which is not useful in training; sample instead")
         return "; ".join([f"weigh anchors by class with ({few(self.anchor_weights_C, 6, 3)}): {reached}", *remarks])
 
 
 @dataclass(frozen=True)
 class RebalancingPlan:
-    """What to change for the optimum to come back to the simplex.
+    """Changes that bring the optimum back to the simplex.
 
     Attributes:
         proportions_C: of the data.
@@ -233,10 +233,10 @@ def _sampling_plan(proportions_C: Tensor, setting: RiskSetting, allowed: float) 
         )
     # the deviation is above what is allowed at 1 (the caller has tried) and not at 0
     exponent = root_between(lambda gamma: plan(gamma).deviation - allowed, 0.0, 1.0, tolerance=EXPONENT_TOLERANCE)
-    found = plan(exponent)
-    while found.deviation > allowed:  # Brent's root may be on the far side
-        found = plan(max(0.0, found.exponent - EXPONENT_TOLERANCE))
-    return found
+    best = plan(exponent)
+    while best.deviation > allowed:  # Brent's root may be on the far side
+        best = plan(max(0.0, best.exponent - EXPONENT_TOLERANCE))
+    return best
 
 
 def _weighting_plan(proportions_C: Tensor, setting: RiskSetting) -> WeightingPlan:
@@ -251,8 +251,8 @@ def _weighting_plan(proportions_C: Tensor, setting: RiskSetting) -> WeightingPla
         weights_C = torch.where(sample_weights_C > ROUNDING * sample_weights_C.max(), weights_C, 0.0)
         weights_C = weights_C / weights_C.sum()
         risk = setting.risk(proportions_C, weights_C)
-        found = solve_convex(risk, TOLERANCE)
-        gram_CC = found.factor_CR @ found.factor_CR.T
+        solution = solve_convex(risk, TOLERANCE)
+        gram_CC = solution.factor_CR @ solution.factor_CR.T
         is_unique = risk.is_strictly_convex and int((weights_C == 0).sum()) < 2
         return WeightingPlan(
             proportions_C=proportions_C,
@@ -261,7 +261,7 @@ def _weighting_plan(proportions_C: Tensor, setting: RiskSetting) -> WeightingPla
             is_exact=is_exact,
             gram_CC=gram_CC,
             deviation=simplex_deviation(gram_CC),
-            status=found.status,
+            status=solution.status,
             is_unique=is_unique,
         )
 

@@ -64,7 +64,7 @@ class ClassRisk:
 
     @property
     def num_classes(self) -> int:
-        """C."""
+        """Number of classes, C."""
         return len(self.anchor_weights_C)
 
     def value(self, gram_CC: Tensor) -> float:
@@ -242,8 +242,8 @@ def _number(num_negatives: float | None) -> float:
     is_number = isinstance(num_negatives, Real) and not isinstance(num_negatives, bool)
     if is_number and (num_negatives == math.inf or (1 <= num_negatives < 2**63 and num_negatives % 1 == 0)):
         return float(num_negatives)
-    wanted = "a whole number >= 1 and < 2**63, or math.inf"
-    raise UsageError(f"num_negatives must be {wanted}, got {num_negatives!r:.40}; 512 is common")
+    expected = "a whole number >= 1 and < 2**63, or math.inf"
+    raise UsageError(f"num_negatives must be {expected}, got {num_negatives!r:.40}; 512 is common")
 
 
 def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Tensor:

@@ -103,7 +103,7 @@ def certify(at: RiskAt, gram_CC: Tensor) -> DualCertificate:
 
 
 class FaceFinish(NamedTuple):
-    """Where Newton's method ended, and how many steps it took.
+    """End of Newton's method, and the number of its steps.
 
     A has a unit diagonal and is positive semi-definite up to rounding where the method converged to the optimum.
     """
@@ -113,7 +113,7 @@ class FaceFinish(NamedTuple):
 
 
 class _Residual(NamedTuple):
-    """What is missing in the two equations."""
+    """Residuals of the two equations."""
 
     outer_CC: Tensor  # z z^T with zero diagonal
     # G log(z z^T / G), to first order z z^T - G; nearly linear in A where the risk is made of exponentials
@@ -166,7 +166,7 @@ def finish_on_face(risk: Callable[[Tensor], RiskAt], gram_CC: Tensor) -> FaceFin
 
 
 def _is_positive(matrix_CC: Tensor) -> bool:
-    """Whether all entries off the diagonal are positive and finite."""
+    """Tell whether all entries off the diagonal are positive and finite."""
     off_CC = matrix_CC.clone().fill_diagonal_(1.0)
     return bool((off_CC > 0).all()) and bool(torch.isfinite(off_CC).all())
 

@@ -36,7 +36,7 @@ class Risk(Protocol):
 
     @property
     def num_classes(self) -> int:
-        """C."""
+        """Number of classes, C."""
         ...
 
     def at(self, gram_CC: Tensor) -> RiskAt:
@@ -124,7 +124,7 @@ def minimise_over_correlations(
 
 
 def _grow(best: "_Best", most_columns: int, slope: float) -> bool:
-    """Add columns and descend again, while the certificate asks for it; whether that ended with a certificate."""
+    """Add columns and descend again, while the certificate asks for it; tell whether that ended with a certificate."""
     for _ in range(_MOST_GROWTHS):
         wider_CR = best.wider_factor(most_columns)
         if wider_CR is None:
@@ -182,7 +182,7 @@ class Point:
 
 
 class Descent(NamedTuple):
-    """Where a descent ended, and how many Newton steps it took."""
+    """End of a descent, and the number of its Newton steps."""
 
     point: Point
     iterations: int
@@ -325,22 +325,22 @@ class _Best:
 
     @property
     def is_certified(self) -> bool:
-        """Whether the gap is within the tolerance."""
+        """Tell whether the gap is within the tolerance."""
         return self._point is not None and self.point.at.value - self.lower_bound <= self.tolerance * self.scale
 
     @property
     def is_settled(self) -> bool:
-        """Whether every class, however rare, is where it should be."""
+        """Tell whether every class, however rare, is where it should be."""
         return self.point.relative_slope <= _CLASS_SLOPE and self.stretch <= _CLASS_SLOPE
 
     def offer(self, descent: Descent) -> bool:
-        """Take a descent's end, and its bound; whether that certifies."""
+        """Take a descent's end, and its bound; tell whether that certifies."""
         self.iterations += descent.iterations
-        self._take(descent.point)
+        self._keep_better(descent.point)
         return self.is_certified
 
     def offer_finish(self, gram_CC: Tensor) -> bool:
-        """Try the rank-one dual from here; whether that certifies. Where it fails all is left as it was."""
+        """Try the rank-one dual from here; tell whether that certifies. If it fails, all is left as it was."""
         finish = finish_on_face(self.risk, gram_CC)
         if finish is None:
             return False
@@ -350,11 +350,11 @@ class _Best:
         if float(values_C[0]) >= -1e-6 * float(values_C[-1]):
             is_kept_C = values_C > 1e-13 * values_C[-1]
             factor_CR = vectors_CC[:, is_kept_C] * values_C[is_kept_C].sqrt()
-            self._take(point_at(self.risk, factor_CR / factor_CR.norm(dim=1, keepdim=True)))
+            self._keep_better(point_at(self.risk, factor_CR / factor_CR.norm(dim=1, keepdim=True)))
         return self.is_certified
 
     def wider_factor(self, most_columns: int) -> Tensor | None:
-        """Add the columns along which the dual matrix is negative; None where there are none or no room."""
+        """Add the columns along which the dual matrix is negative; None if there are none or no room."""
         point = self.point
         room = most_columns - point.factor_CR.shape[1]
         # Z has its meaning at a stationary point only.
@@ -385,7 +385,7 @@ class _Best:
             self.is_certified,
         )
 
-    def _take(self, point: Point) -> None:
+    def _keep_better(self, point: Point) -> None:
         """Keep the point if it is better, and the bound if it is."""
         certificate = certify(point.at, point.gram_CC)
         # a bound holds whichever point it came from

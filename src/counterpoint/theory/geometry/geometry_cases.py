@@ -1,4 +1,4 @@
-r"""How each kind of problem is solved: convex, with a corner, of few dimensions, not convex, non-negative features.
+r"""Solutions of each kind of problem: convex, with a corner, of few dimensions, not convex, non-negative features.
 
 At the end of a descent, classes whose vectors nearly coincide are merged, and the smaller problem is solved exactly;
 the certificate of the full one says whether they may be. Let P in {0, 1}^(C x M) say which of M vectors each of C
@@ -38,7 +38,7 @@ def solve_convex(risk: ClassRisk, tolerance: float) -> Solution:
         return _solve_with_corner(risk, tolerance)
     solution = minimise_over_correlations(risk, tolerance=tolerance)
     solution = merge_what_coincides(risk, solution, tolerance)
-    status = _short_of(tolerance, solution.relative_gap)
+    status = _gap_words(tolerance, solution.relative_gap)
     if solution.is_certified:
         status = CERTIFIED if risk.is_strictly_convex else CERTIFIED + NOT_UNIQUE
     return replace(solution, status=status, is_global=True)
@@ -60,8 +60,8 @@ def solve_not_convex(risk: ClassRisk, dimension: int, tolerance: float) -> Solut
         f"the risk of {risk.name} is not convex in the Gram matrix and no certificate exists; the lower bound is that "
         f"of {risk.lower.name} without weights, which is nowhere above"
     )
-    whole = solve_convex(risk.lower, tolerance)
-    return _best_of_starts(risk, whole, min(dimension, risk.num_classes), reason)
+    relaxed = solve_convex(risk.lower, tolerance)
+    return _best_of_starts(risk, relaxed, min(dimension, risk.num_classes), reason)
 
 
 def solve_nonnegative(risk: ClassRisk, dimension: int) -> Solution:
@@ -110,7 +110,7 @@ class MergedRisk:
 
     @property
     def num_classes(self) -> int:
-        """M."""
+        """Number of merged classes, M."""
         return self.members_CM.shape[1]
 
     def at(self, gram_CC: Tensor) -> RiskAt:
@@ -125,11 +125,11 @@ class MergedRisk:
         )
 
     def expand(self, matrix_MM: Tensor) -> Tensor:
-        """P X P^T."""
+        """Return P X P^T."""
         return self.members_CM @ matrix_MM.to(self.members_CM) @ self.members_CM.T
 
     def _pull_back(self, matrix_CC: Tensor) -> Tensor:
-        """P^T X P without its diagonal."""
+        """Return P^T X P without its diagonal."""
         return (self.members_CM.T @ matrix_CC @ self.members_CM).fill_diagonal_(0.0)
 
 
@@ -195,20 +195,20 @@ def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Solution:
         is_certified = value - bound <= tolerance * scale
         if is_certified:
             break
-    status = CERTIFIED + NOT_UNIQUE if is_certified else _short_of(tolerance, (value - bound) / scale)
+    status = CERTIFIED + NOT_UNIQUE if is_certified else _gap_words(tolerance, (value - bound) / scale)
     gram_CC = best_CR @ best_CR.T
     return Solution(gram_CC, best_CR, value, bound, scale, iterations, is_certified, status, is_global=True)
 
 
-def _short_of(tolerance: float, gap: float) -> str:
+def _gap_words(tolerance: float, gap: float) -> str:
     return f"the certified relative gap is {gap:.1e}, not the requested {tolerance:.0e}"
 
 
-def _best_of_starts(risk: ClassRisk, whole: Solution, columns: int, reason: str) -> Solution:
+def _best_of_starts(risk: ClassRisk, related: Solution, columns: int, reason: str) -> Solution:
     """The best of the descents from the principal axes of a related optimum and from random factors."""
     smooth, _ = risk.smoothed(_FIXED_WIDTH)
-    missing = max(0, columns - whole.factor_CR.shape[1])
-    axes_CR = torch.nn.functional.pad(whole.factor_CR, (0, missing))[:, :columns]
+    missing = max(0, columns - related.factor_CR.shape[1])
+    axes_CR = torch.nn.functional.pad(related.factor_CR, (0, missing))[:, :columns]
     # The axes of the related optimum, turned a little off their symmetry, and some random factors.
     generator = torch.Generator().manual_seed(0)
     noise = [torch.randn(axes_CR.shape, generator=generator, dtype=torch.float64) for _ in range(_NUM_STARTS)]
@@ -216,9 +216,9 @@ def _best_of_starts(risk: ClassRisk, whole: Solution, columns: int, reason: str)
     tries = [minimise_over_correlations(smooth, rank=columns, start=start) for start in starts]
     best = min(tries, key=lambda solution: solution.value)
     status = f"local optimum, the best of {len(tries)} starts: {reason}"
-    iterations = whole.iterations + sum(solution.iterations for solution in tries)
-    value, known = risk.value(best.gram_CC), {"lower_bound": whole.lower_bound, "scale": whole.scale}
-    return replace(best, value=value, **known, iterations=iterations, is_certified=False, status=status)
+    iterations = related.iterations + sum(solution.iterations for solution in tries)
+    value, bounds = risk.value(best.gram_CC), {"lower_bound": related.lower_bound, "scale": related.scale}
+    return replace(best, value=value, **bounds, iterations=iterations, is_certified=False, status=status)
 
 
 def _descend_nonnegative(risk: Callable[[Tensor], RiskAt], start_CR: np.ndarray) -> Tensor:

@@ -73,7 +73,7 @@ class LogSumIntegral:
     @cached_property
     def nodes(self) -> Tensor:
         """Values of s."""
-        # From where the integrand begins to where it has vanished.
+        # The range goes from where the integrand begins to where it has vanished.
         first = BEGINNING / (self.epsilon + self.num_terms * self.high)
         last = VANISHED / (self.epsilon + self.num_terms * self.low)
         # steps are equal in log s
@@ -88,7 +88,7 @@ class LogSumIntegral:
 
     @cached_property
     def basis(self) -> "Basis":
-        """What exp(-s x) is made of."""
+        """Functions that exp(-s x) is made of."""
         return choose_basis(self.nodes, self.low, self.high, self.num_terms, self.epsilon)
 
     def at(self, x_CC: Tensor) -> RowsAt:
@@ -132,7 +132,7 @@ class LogSumIntegral:
         slope_BC = kr_BC * (first_B1 + combined(values_BMC, once_BQ @ basis.coefficients_QM))
         own_BC = -kr_BC * combined(values_BMC, (once_BQ * s_Q) @ basis.coefficients_QM)
         diagonal_BC = own_BC + kr_BC**2 * (second_B1 - basis.sum_of_squares(values_BMC, pairs_BQ))
-        # What is not kept is computed again for each product, to keep memory small.
+        # Values that are not kept are computed again for each product, to keep memory small.
         kept_BMC = values_BMC if is_kept else None
 
         def times(direction_BC: Tensor) -> Tensor:
@@ -208,11 +208,11 @@ class ExponentialBasis:
         self.coefficients_QM = torch.eye(len(s_Q), dtype=s_Q.dtype)
 
     def values(self, x_BC: Tensor) -> Tensor:
-        """As ``ChebyshevBasis``."""
+        """See ``ChebyshevBasis.values``."""
         return torch.mul(-self.s_Q[:, None], x_BC[:, None]).clamp_(min=FAINTEST).exp_()
 
     def log_mean(self, weights_BC: Tensor, x_BC: Tensor, values_BMC: Tensor) -> Tensor:
-        """As ``ChebyshevBasis``: each way of taking the logarithm where it is the accurate one."""
+        """See ``ChebyshevBasis.log_mean``; each way of taking the logarithm is used where it is accurate."""
         log_BQ = row_sums(values_BMC, weights_BC).clamp(min=LEAST).log()
         if not self.is_fine:
             return log_BQ
@@ -220,7 +220,7 @@ class ExponentialBasis:
         return torch.where(less_one_BQ > -0.5, torch.log1p(less_one_BQ.clamp(min=-0.5)), log_BQ)
 
     def sum_of_squares(self, values_BMC: Tensor, weights_BQ: Tensor) -> Tensor:
-        """As ``ChebyshevBasis``."""
+        """See ``ChebyshevBasis.sum_of_squares``."""
         return combined(values_BMC * values_BMC, weights_BQ)
 
 
@@ -284,7 +284,7 @@ class ExpectedLog:
     integral: LogSumIntegral
 
     def at(self, gram_CC: Tensor) -> RowsAt:
-        """With derivatives for cosines, by the chain rule."""
+        """Values with derivatives for cosines, by the chain rule."""
         x_CC, first_CC, second_CC = (self._terms(gram_CC, order) for order in range(3))
         at, sign = self.integral.at(x_CC), self.sign
         # second derivative of f(x(a)): f'' x'_j x'_l for all pairs, and f' x'' on the diagonal alone
@@ -299,7 +299,7 @@ class ExpectedLog:
 
     def _terms(self, gram_CC: Tensor, order: int) -> Tensor:
         """Derivative of this order of x(a)."""
-        summands = [each.rate**order * torch.exp(each.level + each.rate * (gram_CC - 1)) for each in self.summands]
+        summands = [term.rate**order * torch.exp(term.level + term.rate * (gram_CC - 1)) for term in self.summands]
         return torch.stack(summands).sum(0)
 
 
@@ -363,19 +363,19 @@ def hard_sum_rows(record: LogOfSum, weights_CC: Tensor, num_negatives: int) -> L
 def _expected_log(
     summands: Sequence[Exponential], epsilon: float, weights_CC: Tensor, num_negatives: int, *, sign: float = 1.0
 ) -> tuple[ExpectedLog, float]:
-    """An expectation in the unit of its largest ingredient, and what it leaves out."""
-    unit = offset = max(each.level for each in summands)
+    """Return an expectation in the unit of its largest ingredient, and the offset that it leaves out."""
+    unit = offset = max(term.level for term in summands)
     # the unit is the largest of epsilon and the terms, so that no exponential overflows
     if epsilon:
         offset = math.log(epsilon)
         unit = max(unit, offset)
         epsilon = math.exp(offset - unit)
-    elif min(each.rate for each in summands) > STEEPEST:
+    elif min(term.rate for term in summands) > STEEPEST:
         raise UsageError(
             f"temperature must be at least {1 / STEEPEST:.3g} for finitely many negatives without epsilon, whose terms "
             "leave float64 below; use num_negatives=math.inf"
         )
-    scaled = [Exponential(each.level - unit, each.rate) for each in summands]
+    scaled = [Exponential(term.level - unit, term.rate) for term in summands]
     # bounds of a term: a - 1 is between -2 and 0
-    low, high = (sum(math.exp(each.level - drop * each.rate) for each in scaled) for drop in (2, 0))
+    low, high = (sum(math.exp(term.level - drop * term.rate) for term in scaled) for drop in (2, 0))
     return ExpectedLog(sign, scaled, LogSumIntegral(weights_CC, num_negatives, epsilon, low, high)), offset

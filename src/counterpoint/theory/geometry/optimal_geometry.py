@@ -51,7 +51,7 @@ class Geometry:
         is_certified: the gap is within the tolerance asked for.
         is_collapse_optimal: collapsing each class to its mean is best among all encoders whose positives are drawn
             independently from the anchor's class. False, possible for a loss that is not a function of gaps (MIO,
-            sigmoid), says that classes of unit means are not the whole story: spread out they do better. None where it
+            sigmoid), says that classes of unit means are not the whole story: spread out they do better. None if it
             is not known: for local optima.
         scale: what the tolerance is a share of, the size of the risk or of its first-order change, whichever is larger;
             for a triplet loss, of a unit of its hinge.
@@ -88,14 +88,14 @@ class Geometry:
         return [group for group in groups if len(group) > 1]
 
     def __str__(self) -> str:
-        """The certificate, whether classes merge, and the matrix."""
+        """Show the certificate, whether classes merge, and the matrix."""
         gap = f"lower bound {self.lower_bound:.10g}, gap {self.duality_gap:.1e}"
         counts = f"{len(self.gram)} classes, rank {self.rank}, risk {self.risk:.10g} ({gap})"
         groups = [f"classes {', '.join(map(str, group))} merge into one vector" for group in self.merged_classes]
         merging = f"{'; '.join(groups)} (numbered from 0)" if groups else "no two classes merge"
-        shown = self.gram[:_MOST_SHOWN, :_MOST_SHOWN].tolist()
-        more = [f"... and {len(self.gram) - _MOST_SHOWN} more classes"] if len(self.gram) > len(shown) else []
-        matrix = ["  ".join(f"{value:8.4f}" for value in row) for row in shown]
+        corner = self.gram[:_MOST_SHOWN, :_MOST_SHOWN].tolist()
+        more = [f"... and {len(self.gram) - _MOST_SHOWN} more classes"] if len(self.gram) > len(corner) else []
+        matrix = ["  ".join(f"{value:8.4f}" for value in row) for row in corner]
         return "\n".join([counts, self.status, merging, *matrix, *more])
 
 
@@ -158,10 +158,10 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
     # threads would wait for each other longer than operations of this size take
     with one_thread(is_wanted=num_classes < MANY_CLASSES):
         risk = class_risk(proportions_C, loss=loss, num_negatives=num_negatives, supervised=supervised)
-        found = _solve(
+        solution = _solve(
             risk, num_classes if dimension is None else int(dimension), nonnegative=nonnegative, tolerance=tolerance
         )
-        return _geometry(risk, found, proportions_C, dimension=dimension, nonnegative=nonnegative)
+        return _geometry(risk, solution, proportions_C, dimension=dimension, nonnegative=nonnegative)
 
 
 def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: float) -> Solution:
@@ -171,42 +171,42 @@ def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: flo
         return solve_not_convex(risk, dimension, tolerance)
     if dimension < risk.num_classes - 1:
         return solve_few_dimensions(risk, dimension, tolerance)
-    found = solve_convex(risk, tolerance)
+    solution = solve_convex(risk, tolerance)
     # Only a loss that does not rise with every cosine (spectral) may need all C dimensions.
-    return found if found.factor_CR.shape[1] <= dimension else solve_few_dimensions(risk, dimension, tolerance)
+    return solution if solution.factor_CR.shape[1] <= dimension else solve_few_dimensions(risk, dimension, tolerance)
 
 
 def _geometry(
-    risk: ClassRisk, found: Solution, proportions_C: Tensor, *, dimension: int | None, nonnegative: bool
+    risk: ClassRisk, solution: Solution, proportions_C: Tensor, *, dimension: int | None, nonnegative: bool
 ) -> Geometry:
     # cosines in [-1, 1] and 1 on the diagonal, whatever rounding says
-    gram_CC = (found.factor_CR @ found.factor_CR.T).clamp(-1, 1).fill_diagonal_(1.0)
+    gram_CC = (solution.factor_CR @ solution.factor_CR.T).clamp(-1, 1).fill_diagonal_(1.0)
     gram_CC = 0.5 * (gram_CC + gram_CC.T)
     # Theorem 2: columns of U sqrt(Sigma), the longest axis first, then zeros
     eigenvalues_C, axes_CC = torch.linalg.eigh(gram_CC)
     rank = int((eigenvalues_C > _VANISHES * eigenvalues_C[-1]).sum())
     means_RC = (axes_CC * eigenvalues_C.clamp_min(0).sqrt()).T.flip(0)[: rank if dimension is None else int(dimension)]
     if nonnegative:
-        means_RC = found.factor_CR.T  # principal axes would have other signs
+        means_RC = solution.factor_CR.T  # principal axes would have other signs
     missing = 0 if dimension is None else max(0, int(dimension) - len(means_RC))
     is_collapsed = None
-    if found.is_global:
+    if solution.is_global:
         at = risk.at(gram_CC)
         y_C = multipliers(at.gradient_CC, gram_CC)
         # KKT for |mu_i|^2 <= 1: the multiplier of the length, y_i less the own slope, must not be negative
         is_collapsed = bool((at.own_slope_C <= y_C + 1e-9 * float(y_C.abs().max())).all())
-    status = f"{found.status}; {_SPREAD}" if is_collapsed is False else found.status
+    status = f"{solution.status}; {_SPREAD}" if is_collapsed is False else solution.status
     return Geometry(
         gram=gram_CC,
         means=torch.nn.functional.pad(means_RC, (0, 0, 0, missing)),
-        risk=found.value,
+        risk=solution.value,
         rank=rank,
-        lower_bound=min(found.lower_bound, found.value),
-        duality_gap=max(0.0, found.value - found.lower_bound),
+        lower_bound=min(solution.lower_bound, solution.value),
+        duality_gap=max(0.0, solution.value - solution.lower_bound),
         status=status,
-        iterations=found.iterations,
+        iterations=solution.iterations,
         proportions=proportions_C,
-        is_certified=found.is_certified,
+        is_certified=solution.is_certified,
         is_collapse_optimal=is_collapsed,
-        scale=found.scale,
+        scale=solution.scale,
     )

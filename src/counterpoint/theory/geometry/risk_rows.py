@@ -1,4 +1,4 @@
-r"""What anchors of each class risk, as functions of their cosines with the other classes: value and two derivatives.
+r"""Risk of the anchors of each class, as functions of their cosines with other classes: value and two derivatives.
 
 Row i of the Gram matrix holds the cosines of class i with all classes; :math:`r_{ij}` is the probability that a
 negative of an anchor of class i is of class j. Each F_i is a function of row i alone; ``class_risk`` weighs and adds.
@@ -49,7 +49,7 @@ class RowsAt:
         slope_CC: derivative of F_i for a_ij.
         diagonal_CC: second derivative of F_i for a_ij.
         hessian: all second derivatives: of each row, times that row of a direction (C, C).
-        length_slope_C: derivative of F_i for |mu_i|^2, positives being independent given their class; None where all
+        length_slope_C: derivative of F_i for |mu_i|^2, positives being independent given their class; None if all
             terms are gaps a_ij - |mu_i|^2.
     """
 
@@ -104,7 +104,7 @@ class SeparableRows:
         return RowsAt(value_C, slope_CC, curvature_CC, curvature_CC.mul, length_slope_C)
 
     def scores(self, gram_CC: Tensor) -> Tensor:
-        """What q is taken of, for each cosine."""
+        """Scores that q is taken of, for each cosine."""
         return self.record.scale * (gram_CC - float(self.record.is_gap)) + self.record.margin
 
 
@@ -128,7 +128,7 @@ class LogMeanRows:
 
     @property
     def epsilon(self) -> float:
-        """What is left of epsilon."""
+        """The epsilon that remains for infinitely many negatives."""
         return self.record.epsilon if self.record.is_mean else 0.0
 
     def at(self, gram_CC: Tensor) -> RowsAt:
