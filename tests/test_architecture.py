@@ -20,6 +20,7 @@ PACKAGE = SOURCE / "counterpoint"
 MAX_FILE_LINES = 400
 MAX_BODY_LINES = 60
 MAX_NESTING = 3
+VAGUE_NAMES = ("found", "known", "asked", "given", "taken")  # of local variables
 SINGLE_MODULE_IMPORTS = (
     "torchvision", "timm", "lightly", "onnx", "onnxruntime", "onnxscript", "pyarrow", "triton", "tensorboard", "wandb",
     "pytorch_lightning", "usearch", "lancedb", "faiss", "qdrant_client", "ray", "submitit",
@@ -106,16 +107,16 @@ def is_type_checking(node: ast.stmt) -> bool:
 
 def imports_at_top(tree: ast.Module) -> set[ast.AST]:
     """Imports that stand before any other statement; docstrings and ``if TYPE_CHECKING:`` do not end the top."""
-    found: set[ast.AST] = set()
+    nodes: set[ast.AST] = set()
     for node in tree.body:
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found.add(node)
+            nodes.add(node)
         elif is_type_checking(node):
-            found.update(ast.walk(node))
+            nodes.update(ast.walk(node))
         elif not is_docstring:
             break
-    return found
+    return nodes
 
 
 def imports(path: str, source: str) -> list[Offence]:
@@ -190,6 +191,12 @@ def unsafe_loading(path: str, source: str) -> list[Offence]:
     return offences
 
 
+def vague_names(path: str, source: str) -> list[Offence]:
+    nodes = (node for function in functions_of(parsed(source)) for node in ast.walk(function))
+    stores = (node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    return sorted({(name.lineno, f"{name.id} does not say what it holds") for name in stores if name.id in VAGUE_NAMES})
+
+
 FILE_RULES: list[Rule] = [
     file_length,
     body_length,
@@ -198,6 +205,7 @@ FILE_RULES: list[Rule] = [
     prints,
     distributed,
     unsafe_loading,
+    vague_names,
 ]
 
 
@@ -386,6 +394,7 @@ BAD: list[tuple[Rule, str, int]] = [
     (unsafe_loading, "x = pickle._Unpickler\npickle.loads(content)\n", 2),
     (unsafe_loading, "torch.load(path, weights_only=True)\n", 1),
     (unsafe_loading, "x = 1\nnp.load(path, allow_pickle=True)\n", 2),
+    (vague_names, "class A:\n found: int\n def f(self, known):\n  found = known\n", 4),
     (foreign_addresses, "x\ncd /" + "work/main", 2),
     (foreign_addresses, "path = '/" + "home/me/data'", 1),
     (foreign_addresses, "`--out=/" + "tmp/x`", 1),

@@ -107,7 +107,7 @@ def test_a_run_with_a_setting_that_is_no_more_is_not_gone_on_with(
     settings = read_resolved(run)
     then, (section, name) = settings.model_dump(mode="json"), path.split(".")
     then[section][name] = {"average": "ema", "accumulate": 2, "layer_decay": 0.8}[name]
-    monkeypatch.setattr(resuming, "_facts", lambda _: {"resolved": then})
+    monkeypatch.setattr(resuming, "_checkpoint_facts", lambda _: {"resolved": then})
     with pytest.raises(UsageError, match=path):
         check_inputs(run, settings, str(run.read_status().data_fingerprint))
 

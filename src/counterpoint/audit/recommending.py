@@ -179,9 +179,8 @@ def recommend(  # noqa: PLR0913 (its signature is published)
     if not isinstance(data, str | Path):
         raise UsageError("recommend writes a config, which names its data; save the array as .npy and give its path")
     reporter = Reporter(quiet=quiet)
-    if known is None:
-        known = audit(data, quiet=quiet, **source)
-    record = known if isinstance(known, Audit) else read_record(Audit, read_json(Path(known)), str(known))
+    earlier = audit(data, quiet=quiet, **source) if known is None else known
+    record = earlier if isinstance(earlier, Audit) else read_record(Audit, read_json(Path(earlier)), str(earlier))
     if (record.passport.num_good or 0) < 4:
         raise UsageError(f"{record.name} has {record.passport.num_good or 0} usable samples; training needs at least 4")
     draft = Draft()
