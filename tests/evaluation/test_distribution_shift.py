@@ -236,6 +236,12 @@ def test_a_run_is_asked_under_corruptions_elsewhere_and_with_few_features(pictur
     page = Path(cp.report(pictures, quiet=True)).read_text(encoding="utf-8")
     assert "Under corruptions" in page
     assert "With a part of the features" in page
+    # Sources of one name are told apart by their folders.
+    (twin := other.with_name("twin") / other.name).parent.mkdir()
+    twin.write_bytes(other.read_bytes())
+    both = cp.evaluate(pictures, ood=[str(other), str(twin)], metrics=["linear-probe"], quiet=True).rows
+    names = [each.protocol.rpartition(" on ")[2] for each in both if " on " in each.protocol]
+    assert set(names) == {f"{other.parent.name}/other.npz", "twin/other.npz"}
     # Measured anew, the figures are the same.
     assert [
         each.written()

@@ -94,7 +94,7 @@ def test_several_queries_of_any_kind_in_one_call(run: cp.Run, photos: Path, tmp_
         (tmp_path / "two" / name).write_bytes((photos / "a" / name).read_bytes())
     images = np.stack([np.asarray(Image.open(photos / "b" / "05.png").resize((SIDE, SIDE)))] * 2)
     np.save(tmp_path / "images.npy", images)
-    found = cp.search(run, [1, str(tmp_path / "two"), str(tmp_path / "images.npy")], k=1, quiet=True)
+    found = cp.search(run, [np.int64(1), str(tmp_path / "two"), str(tmp_path / "images.npy")], k=1, quiet=True)
     assert [asked.hits[0].name for asked in found.queries][1:3] == ["a/04.png", "a/06.png"]
     assert len(found.queries) == 5
 
@@ -118,6 +118,9 @@ def test_planted_near_duplicates_are_found_and_nothing_else(run: cp.Run) -> None
         ([], {}, UsageError, "there is no query"),
         (0, {"k": 64}, UsageError, "k must be between 1 and 63, the other samples of the collection, got 64"),
         (0, {"k": 0}, UsageError, "k must be between 1 and 63"),
+        (0, {"k": "3"}, UsageError, "k must be between 1 and 63, .* got '3'"),
+        ("", {}, UsageError, "'' is not a file, row or sample name"),
+        ("x" * 5000, {}, UsageError, "is not a file, row or sample name"),
         (0, {"layer": "embeding"}, UsageError, "did you mean 'embedding'"),
     ],
 )

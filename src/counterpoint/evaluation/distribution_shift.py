@@ -8,7 +8,7 @@ A part of the features is the first ones of an order; any metric is measured aga
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_choice
 from counterpoint.core.errors import DataError, UsageError, some, unknown_name
 from counterpoint.core.metric import KEEPING, ON, UNDER, Metric
+from counterpoint.core.run import display_names
 from counterpoint.core.run_records import BASELINES, EvaluationRow
 from counterpoint.core.thread_parts import one_thread, side_by_side
 from counterpoint.data.corrupted import CorruptedStore, check_pictures, chosen_corruptions, chosen_severities
@@ -261,6 +262,7 @@ class Clean:
         names = {metric.name for metric in self.metrics}
         return KNN if KNN in names and PROBE not in names else PROBE
 
+    @cached_property
     def classifiers(self) -> dict[str, Frozen]:
         """The frozen classifier of each of the features that were learned, as it is measured on clean queries."""
         classifiers = {}
@@ -274,7 +276,7 @@ class Clean:
                 classifiers[name] = Frozen(predict, vote.settings())
         return classifiers
 
-    def asked(self) -> LabelledSamples:
+    def queries_in_store(self) -> LabelledSamples:
         """The queries at their positions in the store that they come from, which do not depend on the bank."""
         labels, sources = self.subject.source.labels, self.subject.sources
         assert labels is not None
@@ -317,21 +319,21 @@ def open_ood(subject: Subject, settings: EvaluationSettings, reporter: Reporter)
 def in_conditions(clean: Clean, ood: Ood, settings: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
     """Measure every requested figure beside those on clean queries."""
     figures = _under_corruptions(clean, settings, reporter) if settings.corruptions else []
-    for source, queries in ood:
-        figures += _on_other_source(clean, source, queries, reporter)
+    for name, samples in zip(display_names([Path(source.name) for source, _ in ood]), ood, strict=True):
+        figures += _on_other_source(clean, name, *samples, reporter)
     return figures + (_selection_curves(clean, settings, reporter) if settings.selection else [])
 
 
 def _under_corruptions(clean: Clean, settings: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
     names, severities = chosen_corruptions(settings.corruptions), chosen_severities(settings.severities)
-    classifiers, queries = clean.classifiers(), clean.asked()
-    scores_of = {name: dict[str, Score]() for name in classifiers}
+    queries = clean.queries_in_store()
+    scores_of = {name: dict[str, Score]() for name in clean.classifiers}
     with reporter.bar(f"under {len(names)} corruptions", len(names) * len(severities)) as advance:
         for corruption, severity in itertools.product(names, severities):
             condition = {"corruption": corruption, "severity": severity, "seed": SEED}
             protocol = f"{clean.protocol} {UNDER} {corruption} {severity}"
             corrupted = replace(queries, store=CorruptedStore(queries.store, corruption, severity, SEED))
-            for name, score in frozen_scores(classifiers, clean.own, clean.subject.source, corrupted).items():
+            for name, score in frozen_scores(clean.classifiers, clean.own, clean.subject.source, corrupted).items():
                 scores_of[name][protocol] = replace(score, settings={**score.settings, **condition})
             advance()
     figures = [row_of(name, *row) for name, scores in scores_of.items() for row in scores.items()]
@@ -342,12 +344,13 @@ def _under_corruptions(clean: Clean, settings: EvaluationSettings, reporter: Rep
     return figures
 
 
-def _on_other_source(clean: Clean, other: Source, queries: LabelledSamples, reporter: Reporter) -> list[EvaluationRow]:
-    name = Path(other.name).name
+def _on_other_source(
+    clean: Clean, name: str, other: Source, queries: LabelledSamples, reporter: Reporter
+) -> list[EvaluationRow]:
     if queries.left_out:
         reporter.say(f"{name}: {queries.left_out}")
     with reporter.bar(f"on {name}", 1) as advance:
-        scores = frozen_scores(clean.classifiers(), clean.own, other, queries)
+        scores = frozen_scores(clean.classifiers, clean.own, other, queries)
         advance()
     num_classes = int(queries.labels_Q.unique().numel())
     settings = {"source": name, "classes": num_classes, "left out": queries.left_out or "nothing"}

@@ -43,11 +43,11 @@ def _page(result: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup
             words += f" The first {MAX_GROUPS} are shown; --json has all."
         content = join(element("p", words, class_="reading"), element("div", groups, class_="groups"))
         parts = [PageSection("copies", "Near-duplicates", "Which samples occur twice or more?", join(content, reading))]
-        return document(SEARCH_PAGE, f"Near-duplicates: {result.run}", header, parts)
+        return document(SEARCH_PAGE, f"Near-duplicates: {printable(result.run)}", header, parts)
     header = plain_header("Counterpoint searches", printable(result.run), facts)
     queries = [_query(place, query, addresses) for place, query in enumerate(result.queries)]
     parts = [PageSection("hits", "Hits", "What is most similar, and why?", join(queries, reading))]
-    return document(SEARCH_PAGE, f"Search: {result.run}", header, parts)
+    return document(SEARCH_PAGE, f"Search: {printable(result.run)}", header, parts)
 
 
 def _query(place: int, query: Asked, addresses: Mapping[str, str]) -> Markup:

@@ -2,8 +2,10 @@
 
 # N rows, Q queries, D features, P pairs
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +95,9 @@ def search(
         raise UsageError(f"at most {MOST_QUERIES:,} queries are allowed in one call, got {len(queries):,}")
     in_collection = [each.row for each in queries if each.row is not None]
     most = len(collection) - bool(in_collection)
-    if not 1 <= k <= most:
+    if not isinstance(k, Integral) or not 1 <= k <= most:
         words = "the other samples" if in_collection else "the samples"
-        raise UsageError(f"k must be between 1 and {most:,}, {words} of the collection, got {k}")
+        raise UsageError(f"k must be between 1 and {most:,}, {words} of the collection, got {k!r}")
     # Rows of the collection are their own first hit.
     vectors_QD = unit_rows(torch.stack([each.vector_D for each in queries]).float())
     neighbours = collection.search(vectors_QD, min(k + bool(in_collection), len(collection)))
@@ -135,9 +137,9 @@ def _images(collection: SearchedSamples, queries: Sequence[_Query], answers: Seq
 
 
 def _queries_of(collection: SearchedSamples, word: Any) -> list[_Query]:
-    if hasattr(word, "__array__"):
+    if hasattr(word, "__array__") and not isinstance(word, Integral):
         return _sample_queries(collection, to_samples(word, name="queries"), "query")
-    if isinstance(word, str | Path) and Path(word).exists():
+    if isinstance(word, str | Path) and os.path.exists(word):  # False for "" and for what is no path
         return _path_queries(collection, Path(word))
     row = _row_of(collection, word)
     vector_D = collection.vectors(torch.tensor([row]))[0]
@@ -193,7 +195,7 @@ def _sample_queries(collection: SearchedSamples, samples: Tensor, name: str) -> 
 
 def _row_of(collection: SearchedSamples, word: Any) -> int:
     text, names = str(word), collection.names
-    if isinstance(word, int) or (text.isascii() and text.isdigit() and text not in names):
+    if isinstance(word, Integral) or (text.isascii() and text.isdigit() and text not in names):
         row = int(word)
         if not 0 <= row < len(collection):
             raise UsageError(f"row must be between 0 and {len(collection) - 1:,}, got {row}")
