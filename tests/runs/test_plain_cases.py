@@ -146,3 +146,11 @@ def test_an_encoder_with_random_weights_is_called_untrained(tmp_path: Path, monk
     found = cp.diagnose("mlp", data=draw(width=6), quiet=True)
     assert found.findings[0].title == "The encoder is untrained: its weights are random"
     assert found.level == "warning"
+
+
+def test_features_without_their_run_are_told_no_command_that_needs_it() -> None:
+    flat = draw(1000, 3) @ draw(3, 64)
+    tests = [finding.confirm for features in (draw() + 100, flat, draw()[CLASSES]) for finding in
+             cp.diagnose(features, labels=CLASSES).findings]  # fmt: skip
+    assert any("counterpoint evaluate FILE" in words for words in tests)
+    assert not [words for words in tests if "RUN" in words]

@@ -34,6 +34,7 @@ from counterpoint.diagnostics.pair_record import PairRecord
 
 GAIN, CLASSES = "gain", "classes"
 ACCURACIES = (GAIN, CLASSES, "projector-hides")
+OF_RUNS = ("report RUN", "embed RUN", "--checkpoint", "--pairs", "--batch-size", "--data")  # not of a file of features
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
 # Faults of samples, then of the training, then what follows from them: of one level the first is named first.
@@ -186,7 +187,11 @@ def _run_checks(evidence: Evidence, names: Iterable[str]) -> Iterator[Finding]:
         if (finding := CATALOGUE[name](evidence)) is not None:
             steps, otherwise = remedies.REMEDIES.get(name, (None, ""))
             advised = {} if steps is None else remedies.advice(evidence, *steps, otherwise=otherwise)
-            yield finding.model_copy(update={"name": name, **advised})
+            finding = finding.model_copy(update={"name": name, **advised})
+            if not evidence.levers - {"raw rows"}:  # features without their run
+                is_possible = not any(part in finding.confirm for part in OF_RUNS)
+                finding = finding.model_copy(update={"confirm": finding.confirm.replace("RUN", "FILE") * is_possible})
+            yield finding
 
 
 def draw_findings(evidence: Evidence) -> Findings:
