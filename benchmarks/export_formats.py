@@ -60,7 +60,7 @@ def measure(name: str, side: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Measure the encoders that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoders", default="convnet,resnet18,resnet50,timm:vit_tiny_patch16_224")
     parser.add_argument("--side", type=int, default=64)
