@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from measuring import Plan, Step, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, Step, paired_ratio, quartiles, take_turns, wall_seconds
 from torch import Tensor
 
 SIZES = ((1024, 128), (4096, 128), (4096, 512))
@@ -50,7 +50,7 @@ def main() -> int:
                 continue
             errors[way] = error
         steps: dict[str, Step] = {way: scores_of(z_ND, way) for way in errors}  # type: ignore[dict-item]
-        seconds = take_turns(steps, processor_seconds, Plan(2, 15, 9, 0.02))
+        seconds = take_turns(steps, wall_seconds, Plan(2, 15, 9, 0.02))
         for way, error in errors.items():
             took, ratio = quartiles(seconds[way]).median, paired_ratio(seconds[way], seconds["float32"]).median
             print(f"| {n}, {num_dims} | {way} | {1e3 * took:.1f} | {ratio:.2f} | {error:.1e} | "

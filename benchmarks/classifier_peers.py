@@ -23,7 +23,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from measuring import Plan, Step, extra_of_call, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, Step, extra_of_call, paired_ratio, quartiles, take_turns, wall_seconds
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import threadpool_limits
@@ -196,7 +196,7 @@ def compare_classifiers(sizes: Sizes) -> bool:
         results = {name: call(drawn) for name, call in calls.items()}
         remarks = {name: difference(results[OURS], other) for name, other in results.items()}
         steps = {name: _step(call, drawn) for name, call in calls.items()}
-        seconds = take_turns(steps, processor_seconds, PLAN)
+        seconds = take_turns(steps, wall_seconds, PLAN)
         print(f"\n### {title}\n\n{HEADER}")
         for name in calls:
             ratio = paired_ratio(seconds[name], seconds[OURS]).median

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, paired_ratio, quartiles, take_turns, wall_seconds
 from torch import Tensor
 
 import counterpoint as cp
@@ -134,7 +134,7 @@ def _beside_pass(network: str, num_pictures: int, side: int) -> bool:
             cp.evaluate(network, data=pictures, labels=labels, device="cpu", cache=False, quiet=True)
 
     steps = {"features": ours, "bare pass": bare, "evaluate, by default": evaluation}
-    seconds = take_turns(steps, processor_seconds, PLAN)
+    seconds = take_turns(steps, wall_seconds, PLAN)
     medians = {name: quartiles(spent).median for name, spent in seconds.items()}
     ratio = paired_ratio(seconds["features"], seconds["bare pass"])
     print(f"\n### {num_pictures:,} pictures of {side} px through {network}, {threads()}\n")

@@ -68,7 +68,7 @@ def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
     return quartiles([a / b for a, b in zip(numerators, denominators, strict=False)])
 
 
-def processor_seconds(step: Step, repeats: int) -> float:
+def wall_seconds(step: Step, repeats: int) -> float:
     """Mean wall-clock seconds of one call."""
     start = time.perf_counter()
     for _ in range(repeats):

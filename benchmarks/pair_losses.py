@@ -38,9 +38,9 @@ from measuring import (
     extra_on_gpu,
     free_bytes,
     paired_ratio,
-    processor_seconds,
     quartiles,
     take_turns,
+    wall_seconds,
 )
 from peer_losses import CATALOGUE, COMPILED, DENSE, OURS, Provider, bare_products
 from problems import Precision, Problem, make_inputs, set_precision
@@ -292,7 +292,7 @@ def measure_grid(arguments: argparse.Namespace) -> int:
         torch.compiler.reset()  # or the limit of recompilations is reached
         problem = Problem("nt-xent", n, num_features, tau)
         with beside(load):
-            rows = measure(problem, processor_seconds, GRID_PLAN, memory_of=()).rows
+            rows = measure(problem, wall_seconds, GRID_PLAN, memory_of=()).rows
         for row in rows:
             times = [1000 * x for x in astuple(row.seconds)] if row.seconds else [math.nan] * 3
             ratios = astuple(row.ratio) if row.ratio else [math.nan] * 3
@@ -314,7 +314,7 @@ def main(words: Sequence[str]) -> int:
         return measure_beside_load(is_quick=arguments.quick)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
-    clock = EventClock() if arguments.device == "cuda" else processor_seconds
+    clock = EventClock() if arguments.device == "cuda" else wall_seconds
     plan = QUICK_PLAN if arguments.quick else PLANS[arguments.device]
     notes = NOTES.format(memory_from=CPU_MEMORY_FROM, rows=FULLY_CHECKED, sampled=SAMPLED_ROWS)
     print(heading(arguments.device), notes, sep="\n\n", flush=True)

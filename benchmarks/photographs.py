@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from measuring import Plan, processor_seconds, take_turns
+from measuring import Plan, take_turns, wall_seconds
 from PIL import Image
 from result_tables import heading
 from torch.utils.data import DataLoader
@@ -140,7 +140,7 @@ def compare_views(side: int, arguments: argparse.Namespace) -> str:
         write_photographs(Path(place), arguments.images, side)
         makers = {OURS: our_views, TORCHVISION: torchvision_views, KORNIA: kornia_views}
         steps = {name: make(Path(place), side, arguments.threads) for name, make in makers.items()}
-        seconds = take_turns(steps, processor_seconds, Plan(1, arguments.rounds, arguments.rounds, 0.0))
+        seconds = take_turns(steps, wall_seconds, Plan(1, arguments.rounds, arguments.rounds, 0.0))
     return f"### {side} px\n\n{table(seconds, dict.fromkeys(makers, '-'), 2 * arguments.images)}"
 
 

@@ -28,7 +28,7 @@ os.environ.update(OMP_NUM_THREADS=THREADS, OMP_WAIT_POLICY="PASSIVE")  # before 
 import faiss  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns  # noqa: E402
+from measuring import Plan, paired_ratio, quartiles, take_turns, wall_seconds  # noqa: E402
 
 from counterpoint.evaluation.knn import DOT, nearest  # noqa: E402
 
@@ -117,7 +117,7 @@ def exact_table(name: str, data: Data, flat: "faiss.IndexFlatIP") -> None:
             "ours": lambda tensor=tensor: nearest(rows, tensor, K, similarity=DOT) and None,
             "faiss flat": lambda queries=queries: flat.search(queries, K) and None,
         }
-        seconds = take_turns(steps, processor_seconds, PLAN)
+        seconds = take_turns(steps, wall_seconds, PLAN)
         ratio = paired_ratio(seconds["ours"], seconds["faiss flat"])
         own, other = (1e3 * quartiles(seconds[key]).median / len(queries) for key in steps)
         print(

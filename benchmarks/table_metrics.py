@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from measuring import Plan, Quartiles, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, Quartiles, paired_ratio, quartiles, take_turns, wall_seconds
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
@@ -99,7 +99,7 @@ def measured(case: Case) -> tuple[list[str], list[str]]:
         else:
             notes[name] = "another figure, not timed"
             wrong.append(f"{case.title}: {name} gives {theirs:.6f}, we {figure:.6f}")
-    seconds = take_turns({name: partial(_call, step) for name, step in steps.items()}, processor_seconds, PLAN)
+    seconds = take_turns({name: partial(_call, step) for name, step in steps.items()}, wall_seconds, PLAN)
     lines = [f"### {case.title}", "", "| implementation | seconds | time / ours |", "|---|---:|---:|"]
     for name in [OURS, *case.peers]:
         time, ratio = notes.get(name, "-"), "-"

@@ -30,7 +30,7 @@ import torch
 from beside_load import compare
 from full_training import train_to_the_end
 from loaded_training import OURS as OUR_STEP
-from measuring import Plan, Quartiles, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, Quartiles, paired_ratio, quartiles, take_turns, wall_seconds
 from result_tables import heading
 from training_report import (
     CIFAR_SIZE,
@@ -213,7 +213,7 @@ def compare_views(*, is_quick: bool) -> tuple[str, list[Verdict]]:
     """Drawing views alone on the CPU beside torchvision v2 and kornia, as `views.py` does at length."""
     num_images, batch_size, rounds = (8, 4, 1) if is_quick else (1024, 256, 5)
     steps, remarks = prepare(Work(make_images(num_images), batch_size, torch.get_num_threads()))
-    seconds = take_turns(steps, processor_seconds, Plan(1, rounds, rounds, 0.0))
+    seconds = take_turns(steps, wall_seconds, Plan(1, rounds, rounds, 0.0))
     verdicts = []
     if PIL_WORKERS in seconds:
         ratio = paired_ratio(seconds[PIL_WORKERS], seconds[OURS])

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from beside_load import compare
-from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, paired_ratio, quartiles, take_turns, wall_seconds
 from result_tables import heading
 from torch import Tensor
 from view_checks import largest_differences
@@ -116,7 +116,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     print("taking turns", file=sys.stderr, flush=True)
     steps, remarks = prepare(Work(images, arguments.batch_size, arguments.threads))
-    seconds = take_turns(steps, processor_seconds, PLAN)
+    seconds = take_turns(steps, wall_seconds, PLAN)
     print("", table(seconds, remarks, 2 * arguments.images), f"\nRounds: {len(seconds[OURS])}.", sep="\n")
     return 0
 
