@@ -30,7 +30,7 @@ settings.load_profile("counterpoint")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases of a test marked ``sampled(k)`` one in k, chosen by a hash of its name, is not thorough."""
+    """Mark cases of a test marked ``sampled(k)`` as thorough, but one in k, chosen by a hash of its name."""
     cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if mark := item.get_closest_marker("sampled"):
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One pool of ranks for the whole run; workers of a parallel run find it in their environment."""
+    """Start one pool of ranks for the whole run; workers of a parallel run find it in their environment."""
     if not hasattr(config, "workerinput"):
         pool = ExitStack()
         pool.enter_context(pool_of_ranks())
@@ -71,11 +71,11 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """NumPy generator, the same for every test."""
+    """A NumPy generator, the same for every test."""
     return np.random.default_rng(20240607)
 
 
 @pytest.fixture
 def generator() -> torch.Generator:
-    """CPU torch generator, the same for every test."""
+    """A CPU torch generator, the same for every test."""
     return torch.Generator().manual_seed(20240607)

@@ -41,19 +41,19 @@ def recompressed(image: Image.Image, quality: int) -> Image.Image:
 
 
 def cropped(image: Image.Image, share: float, rng: np.random.Generator) -> Image.Image:
-    """A part of it, anywhere."""
+    """A part of the picture at a random place."""
     width, height = (max(1, round(side * share)) for side in image.size)
     left, top = int(rng.integers(0, image.width - width + 1)), int(rng.integers(0, image.height - height + 1))
     return image.crop((left, top, left + width, top + height))
 
 
 def resized(image: Image.Image, share: float) -> Image.Image:
-    """At another size."""
+    """The picture at another size."""
     return image.resize((round(image.width * share), round(image.height * share)), Image.Resampling.BICUBIC)
 
 
 def marked(image: Image.Image) -> Image.Image:
-    """With a mark at the lower edge, half transparent."""
+    """The picture with a half-transparent mark near its lower edge."""
     copy, (width, height) = image.copy(), image.size
     box = (width // 10, height * 3 // 4, width * 6 // 10, height * 9 // 10)
     copy.paste(Image.blend(image.crop(box), Image.new("RGB", (box[2] - box[0], box[3] - box[1]), "white"), 0.6), box)
@@ -61,14 +61,14 @@ def marked(image: Image.Image) -> Image.Image:
 
 
 def half_grey(image: Image.Image) -> Image.Image:
-    """As a file that broke off decodes."""
+    """The picture with a grey lower half, as a file that broke off decodes."""
     copy = image.copy()
     copy.paste((128, 128, 128), (0, image.height // 2, image.width, image.height))
     return copy
 
 
 def noise(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Of the picture's size."""
+    """Noise of the picture's size."""
     return Image.fromarray(rng.integers(0, 256, (image.height, image.width, 3), dtype=np.uint8))
 
 
@@ -80,13 +80,13 @@ def turned_by_tag(image: Image.Image) -> bytes:
 
 
 def encoded(image: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
-    """A file in memory."""
+    """The bytes of the picture's file."""
     stream = io.BytesIO()
     image.save(stream, kind, **({"quality": 90} if kind == "JPEG" else {}) | options)
     return stream.getvalue()
 
 
-# Copies of a photograph beside it: what is made of it, and the check that has to name both.
+# Copies that are put beside a photograph, and the check that has to name both.
 COPIES: Mapping[str, tuple[str, Change]] = {
     "equal pixels, another format": ("same-pixels", lambda image, rng: image),
     "equal pixels, turned by EXIF": ("same-pixels", lambda image, rng: turned_by_tag(image)),
@@ -103,7 +103,7 @@ COPIES: Mapping[str, tuple[str, Change]] = {
     "copy: upside down": ("near-copies", lambda image, rng: ImageOps.flip(image)),
     "copy: without colour": ("near-copies", lambda image, rng: image.convert("L").convert("RGB")),
 }
-# Photographs that are replaced.
+# Damage that replaces a photograph.
 DAMAGE: Mapping[str, tuple[str, Change]] = {
     "file cut off": ("unreadable", lambda image, rng: encoded(image)[:600]),
     "no bytes": ("unreadable", lambda image, rng: b""),
@@ -113,7 +113,7 @@ DAMAGE: Mapping[str, tuple[str, Change]] = {
     "noise": ("noise", noise),
     "nearly black": ("blank", lambda image, rng: ImageEnhance.Brightness(image).enhance(0.04)),
 }
-# What is done to all photographs of one class.
+# Changes to all photographs of one class.
 CUES: Mapping[str, Change] = {
     "watermark": lambda image, rng: marked(image),
     "border": lambda image, rng: ImageOps.expand(image, 4, "black").resize(image.size),
@@ -132,13 +132,13 @@ def write(path: Path, made: Image.Image | bytes, kind: str = "PNG") -> str:
 
 
 def enlarged(image: Image.Image, side: int, rng: np.random.Generator) -> Image.Image:
-    """Brought to a side, with noise as a camera has it: what is smooth is decoded faster than a photograph."""
+    """The picture at another side, with noise as of a camera: a smooth one would decode faster than a photograph."""
     pixels = np.asarray(image.resize((side, side), Image.Resampling.BICUBIC)).astype(np.int16)
     return Image.fromarray((pixels + rng.integers(-8, 9, pixels.shape)).clip(0, 255).astype(np.uint8))
 
 
 def write_clean(pack: str, folder: Path, number: int, side: int | None) -> list[Path]:
-    """Photographs of a pack into folders by class, all in one form, perhaps enlarged; in random order."""
+    """Write photographs of a pack into folders by class, in one form and random order, perhaps enlarged."""
     with np.load(pack) as opened:
         offsets, labels = opened["offsets"], opened["labels"]
         jpeg, classes = opened["jpeg"].tobytes(), [str(name) for name in opened["class_names"]]
@@ -154,12 +154,12 @@ def write_clean(pack: str, folder: Path, number: int, side: int | None) -> list[
     return files
 
 
-def names_in(found: Audit, code: str) -> set[str]:
-    """What a check names."""
-    each = found.found(code)
-    if each is None:
+def names_in(audit: Audit, code: str) -> set[str]:
+    """Names of all samples in an audit's finding of a code."""
+    finding = audit.found(code)
+    if finding is None:
         return set()
-    return {*each.names, *(name for group in each.groups for name in group.names)}
+    return {*finding.names, *(name for group in finding.groups for name in group.names)}
 
 
 def row(kind: str, code: str, right: int, number: int, others: int, before: int) -> str:
@@ -168,61 +168,61 @@ def row(kind: str, code: str, right: int, number: int, others: int, before: int)
     return f"| {kind} | `{code}` | {right} of {number}: {interval} | {others} | {before} |"
 
 
-def plant_pictures(files: list[Path], each: int, rng: np.random.Generator) -> dict[str, tuple[str, set[str]]]:
+def plant_pictures(files: list[Path], num_each: int, rng: np.random.Generator) -> dict[str, tuple[str, set[str]]]:
     """Plant copies and damage; returns the check and the names of what was planted, by kind."""
     planted: dict[str, tuple[str, set[str]]] = {}
     for kind, (code, change) in COPIES.items():
         names = set()
-        for _ in range(each):
+        for _ in range(num_each):
             path = files.pop()
             image = Image.open(path).convert("RGB")
             names.add(write(path.with_name(f"{path.stem}-{len(planted)}.png"), change(image, rng)))
         planted[kind] = (code, names)
     names = set()
-    for _ in range(each):
+    for _ in range(num_each):
         path = files.pop()
         other = next(file for file in files if file.parent != path.parent)
         names.add(write(other.with_name(f"{path.stem}-label.jpg"), path.read_bytes()))
     planted["copy in another class"] = ("label-conflict", names)
     names = set()
-    for _ in range(each):
+    for _ in range(num_each):
         path = files.pop()
         other = next(file for file in files if file.parent != path.parent)
         names.add(write(other.with_name(f"{path.stem}-moved.jpg"), path.read_bytes()))
         path.unlink()
     planted["wrong label"] = ("wrong-label", names)
     for kind, (code, change) in DAMAGE.items():
-        paths = [files.pop() for _ in range(each)]
+        paths = [files.pop() for _ in range(num_each)]
         planted[kind] = (code, {write(path, change(Image.open(path).convert("RGB"), rng), "JPEG") for path in paths})
     return planted
 
 
 def cue_rows(folder: Path, num_classes: int, rng: np.random.Generator) -> None:
-    """Each cue in one class at a time, of so many classes."""
+    """Print a row for each cue, planted into one class at a time, of so many classes."""
     collection = collect(folder, SourceSettings())
     seen, labels_N = look_through(collection, collection.blocks), collection.labels_N
     assert labels_N is not None
     chosen = rng.permutation(len(collection.class_names))[:num_classes]
     ids = np.flatnonzero(np.isin(labels_N, chosen))
     started = time.process_time()
-    known = {(cue.name, cue.label) for cue in class_cues(seen, labels_N, ids, collection.class_names)[1]}
+    cues_before = {(cue.name, cue.label) for cue in class_cues(seen, labels_N, ids, collection.class_names)[1]}
     seconds = time.process_time() - started
     for cue, change in CUES.items():
         name, right, others = CHECK_OF_CUE.get(cue, cue), 0, 0
         for label in chosen[:MOST_CUED]:
             own = np.flatnonzero(labels_N == label)
             changed = splice(seen, own, changed_alone(folder, [collection.shares[0].names[at] for at in own], change))
-            told = {(each.name, each.label) for each in class_cues(changed, labels_N, ids, collection.class_names)[1]}
-            right += (name, collection.class_names[label]) in told
-            others += sum(pair[1] != collection.class_names[label] for pair in told - known)
-        before = sum(pair[0] == name for pair in known)
+            cues_after = {(c.name, c.label) for c in class_cues(changed, labels_N, ids, collection.class_names)[1]}
+            right += (name, collection.class_names[label]) in cues_after
+            others += sum(pair[1] != collection.class_names[label] for pair in cues_after - cues_before)
+        before = sum(pair[0] == name for pair in cues_before)
         kind, number = f"cue of one class of {len(chosen)}: {cue}", min(MOST_CUED, len(chosen))
         print(row(kind, "class-cue", right, number, others, before))
     print(f"{len(ids)} pictures, {len(chosen)} classes: cues in {seconds:.1f} s of one core", flush=True)
 
 
 def changed_alone(folder: Path, names: list[str], change: Change) -> Seen:
-    """Pictures of one class after a change, looked at alone."""
+    """Statistics of one class's pictures after a change, looked at alone."""
     with TemporaryDirectory() as place:
         for number, name in enumerate(names):
             path = Path(place) / "one" / f"{number:05}.jpg"
@@ -233,12 +233,12 @@ def changed_alone(folder: Path, names: list[str], change: Change) -> Seen:
 
 
 def splice(seen: Seen, own: np.ndarray, changed: Seen) -> Seen:
-    """All pictures, some in a changed form."""
+    """Statistics of all pictures, with those of some replaced."""
     headers, looks = np.array(seen.headers, object), {}
     headers[own] = changed.headers
-    for each in fields(seen.looks):
-        looks[each.name] = getattr(seen.looks, each.name).copy()
-        looks[each.name][own] = getattr(changed.looks, each.name)
+    for field in fields(seen.looks):
+        looks[field.name] = getattr(seen.looks, field.name).copy()
+        looks[field.name][own] = getattr(changed.looks, field.name)
     return Seen(tuple(headers), PictureStatistics(**looks))
 
 
@@ -261,15 +261,15 @@ def main() -> None:
         before = cp.audit(folder, quiet=True)
         spent = time.process_time() - spent
         planted = plant_pictures(files, flags.each, rng) if flags.each else {}
-        found = cp.audit(folder, quiet=True) if planted else before
+        audit = cp.audit(folder, quiet=True) if planted else before
         for kind, (code, names) in planted.items():
-            told = names_in(found, code)
+            told = names_in(audit, code)
             codes = (code, "label-conflict") if code == "same-pixels" else (code,)  # those are equal, too
             meant = {name for other, its in planted.values() if other in codes for name in its}
             copied = {re.sub(r"-(\d+|label)\.\w+$", ".jpg", name).split("/")[-1] for name in meant}
             others = {name for name in told - meant if name.split("/")[-1] not in copied} - names_in(before, code)
             print(row(kind, code, len(names & told), len(names), len(others), len(names_in(before, code))))
-        gone = found.left_out()
+        gone = audit.left_out()
         equal = {name for kind in planted if kind.startswith("equal") for name in planted[kind][1]}
         if planted:
             equal |= planted["copy in another class"][1]

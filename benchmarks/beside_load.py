@@ -33,7 +33,7 @@ MOST_SLOWER = 3.0  # first call and median beside other work, over the idle medi
 
 @dataclass(frozen=True)
 class Calls:
-    """What a fresh process measured: first call and median of the others in seconds, and what else it printed."""
+    """Seconds of a fresh process's first call and the median of its others, and what else it printed."""
 
     first: float
     median: float
@@ -42,7 +42,7 @@ class Calls:
 
 @contextmanager
 def beside(load: str) -> Iterator[None]:
-    """Have a load running; one of ``LOADS``."""
+    """Run a load of ``LOADS`` beside the body."""
     if load == IDLE:
         yield
         return
@@ -57,18 +57,18 @@ def beside(load: str) -> Iterator[None]:
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment without what sets or stills threads."""
+    """The environment without the variables of thread libraries."""
     return {name: value for name, value in os.environ.items() if not name.startswith(THREAD_VARIABLES)}
 
 
 def timed_calls(call: Callable[[], Any], num_calls: int) -> tuple[list[float], Any]:
-    """In the fresh process: seconds of each call, and what the last one gave."""
-    seconds, found = [], None
+    """Seconds of each call, in the fresh process, and the result of the last."""
+    seconds, result = [], None
     for _ in range(num_calls):
         start = time.perf_counter()
-        found = call()
+        result = call()
         seconds.append(time.perf_counter() - start)
-    return seconds, found
+    return seconds, result
 
 
 def calls_of(script: Path, *words: object) -> Calls:
@@ -81,9 +81,9 @@ def calls_of(script: Path, *words: object) -> Calls:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment())
     if done.returncode != 0:
         raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
-    found = json.loads(done.stdout.splitlines()[-1])
-    first, *others = found.pop("seconds")
-    return Calls(first, statistics.median(others or [first]), found)
+    record = json.loads(done.stdout.splitlines()[-1])
+    first, *others = record.pop("seconds")
+    return Calls(first, statistics.median(others or [first]), record)
 
 
 def compare(
@@ -96,25 +96,25 @@ def compare(
         commands: script and arguments of each implementation.
         loads: which of ``LOADS``, idle first.
     """
-    found: dict[str, dict[str, Calls]] = {name: {} for name in commands}
+    results: dict[str, dict[str, Calls]] = {name: {} for name in commands}
     remarks: dict[str, str] = dict.fromkeys(commands, "-")
     for load in loads:
         with beside(load):
             for name, (script, words) in commands.items():
                 try:
-                    found[name][load] = calls_of(script, *words)
+                    results[name][load] = calls_of(script, *words)
                 except RuntimeError as error:
                     remarks[name] = f"failed: {error}".replace("|", "/")
     head = ["implementation", *(f"{load}: first, median, ms" for load in loads), "largest / idle median", "remark"]
     lines = [f"### {title}", "", _line(head), _line(["---", *("---:" for _ in head[2:]), "---"])]
-    for name, calls in found.items():
+    for name, calls in results.items():
         lines.append(_line([name, *(_cell(calls.get(load)) for load in loads), _slowest(calls), remarks[name]]))
-    return "\n".join([*lines, "", *_verdict(found)])
+    return "\n".join([*lines, "", *_verdict(results)])
 
 
-def _verdict(found: Mapping[str, Mapping[str, Calls]]) -> list[str]:
-    """Whether the first of all keeps its pace, and the others behind it."""
-    (ours, own), *others = found.items()
+def _verdict(results: Mapping[str, Mapping[str, Calls]]) -> list[str]:
+    """Lines that say how far load slows the first implementation, and which others are faster."""
+    (ours, own), *others = results.items()
     if IDLE not in own:
         return []
     factor = max(_over_idle(own))
@@ -127,7 +127,7 @@ def _verdict(found: Mapping[str, Mapping[str, Calls]]) -> list[str]:
 
 
 def _over_idle(calls: Mapping[str, Calls]) -> list[float]:
-    """First calls and medians over the idle ones: a first call also loads code, whatever else runs."""
+    """Ratios of first calls and medians to the idle ones: a first call also loads code, whatever else runs."""
     idle = calls[IDLE]
     return [ratio for c in calls.values() for ratio in (c.median / idle.median, c.first / idle.first)]
 

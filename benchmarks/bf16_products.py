@@ -1,9 +1,9 @@
-"""What bfloat16 would give the pair losses on a CPU: time and error of their products, one thread.
+"""Time and error of bfloat16 products for the pair losses on a CPU, in one thread.
 
     python benchmarks/bf16_products.py            # half a minute
 
-A pair loss needs float32 sums: an error e of a cosine changes exp(cosine / tau) by the factor exp(e / tau). Asked of
-torch are three ways to products of bfloat16. Exit code: 0.
+A pair loss needs float32 sums: an error e of a cosine changes exp(cosine / tau) by the factor exp(e / tau). Torch is
+asked for products of bfloat16 in three ways. Exit code: 0.
 """
 
 import math
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from measuring import Plan, Step, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, Step, paired_ratio, quartiles, take_turns, wall_seconds
 from torch import Tensor
 
 SIZES = ((1024, 128), (4096, 128), (4096, 512))
@@ -19,16 +19,16 @@ TEMPERATURE = 0.1
 
 
 def scores_of(z_ND: Tensor, way: str) -> Callable[[], Tensor]:
-    """All cosines by one of the ways."""
+    """A function that computes all cosines in one of the ways."""
     half_ND = z_ND.bfloat16()
 
-    def as_asked() -> Tensor:
+    def multiply() -> Tensor:
         torch.backends.mkldnn.matmul.fp32_precision = "bf16" if way == "float32, bf16 allowed" else "ieee"
         if way == "bf16, sums kept in float32":
             return torch.mm(half_ND, half_ND.T, out_dtype=torch.float32)
         return half_ND @ half_ND.T if way == "bf16" else z_ND @ z_ND.T
 
-    return as_asked
+    return multiply
 
 
 def main() -> int:
@@ -41,17 +41,17 @@ def main() -> int:
         z_ND = torch.nn.functional.normalize(
             torch.randn(n, num_dims, generator=torch.Generator().manual_seed(0)), dim=1
         )
-        exact_NN, known = z_ND.double() @ z_ND.double().T, {}
+        exact_NN, errors = z_ND.double() @ z_ND.double().T, {}
         for way in ways:
             try:
                 error = float((scores_of(z_ND, way)().double() - exact_NN).abs().max())
             except NotImplementedError:
                 print(f"| {n}, {num_dims} | {way} | torch has none on a CPU | | | |")
                 continue
-            known[way] = error
-        steps: dict[str, Step] = {way: scores_of(z_ND, way) for way in known}  # type: ignore[dict-item]
-        seconds = take_turns(steps, processor_seconds, Plan(2, 15, 9, 0.02))
-        for way, error in known.items():
+            errors[way] = error
+        steps: dict[str, Step] = {way: scores_of(z_ND, way) for way in errors}  # type: ignore[dict-item]
+        seconds = take_turns(steps, wall_seconds, Plan(2, 15, 9, 0.02))
+        for way, error in errors.items():
             took, ratio = quartiles(seconds[way]).median, paired_ratio(seconds[way], seconds["float32"]).median
             print(f"| {n}, {num_dims} | {way} | {1e3 * took:.1f} | {ratio:.2f} | {error:.1e} | "
                   f"{math.expm1(error / TEMPERATURE):.1%} |", flush=True)  # fmt: skip

@@ -46,10 +46,10 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     flags = parser.parse_args(words)
     named = {name: getattr(flags, name) for name in ("kind", "trained", "seeds", "first_seed", "healthy", "jobs")}
-    settings = {**named, "remedies": not flags.no_remedies, "faults": tuple(flags.faults)}
+    values = {**named, "remedies": not flags.no_remedies, "faults": tuple(flags.faults)}
     try:
-        asked = build(CalibrationSettings, settings, "calibrate")
-        tables = calibrate(flags.data, Path(flags.out), asked, reporter=Reporter(quiet=flags.quiet))
+        settings = build(CalibrationSettings, values, "calibrate")
+        tables = calibrate(flags.data, Path(flags.out), settings, reporter=Reporter(quiet=flags.quiet))
     except CounterpointError as error:
         parser.error(str(error))
     print(shown_lines(tables))

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from measuring import Plan, Step, extra_of_call, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, Step, extra_of_call, paired_ratio, quartiles, take_turns, wall_seconds
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import threadpool_limits
@@ -43,7 +43,7 @@ HEADER = "| implementation | seconds | time / ours | extra peak, MiB | remark |\
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the tables."""
+    """Numbers of samples, queries and features of a table."""
 
     num_samples: int
     num_queries: int
@@ -64,17 +64,17 @@ class Drawn:
 
     @functools.cached_property
     def problem(self) -> SoftmaxRegression:
-        """Of the linear probe."""
+        """Problem of the linear probe."""
         return SoftmaxRegression(fit_scaling(self.bank_ND)(self.bank_ND), self.labels_N, INVERSE_PENALTY)
 
     @functools.cached_property
     def votes(self) -> Tensor:
-        """Our classes of the queries, for a peer that tells only how many of given ones it finds."""
+        """Our classes of the queries, for a peer that tells only how many queries get a given class."""
         return knn_predict(self.bank_ND, self.labels_N, self.queries_QD, Vote(NEIGHBOURS, TEMPERATURE))
 
 
 def draw(sizes: Sizes) -> Drawn:
-    """The same in every process."""
+    """Draw features, the same in every process."""
     generator = torch.Generator().manual_seed(0)
     centres = 0.25 * torch.randn(CLASSES, 64, generator=generator)
     first = torch.randn(64, 512, generator=generator) / 8
@@ -90,7 +90,7 @@ def draw(sizes: Sizes) -> Drawn:
 
 
 def by_faiss(drawn: Drawn) -> Tensor:
-    """An exact inner-product index of unit vectors, and the vote in torch."""
+    """Classes by an exact inner-product index of unit vectors, and the vote in torch."""
     import faiss  # deferred: optional
 
     faiss.omp_set_num_threads(torch.get_num_threads())
@@ -103,17 +103,17 @@ def by_faiss(drawn: Drawn) -> Tensor:
 
 
 def by_lightly(drawn: Drawn) -> Tensor:
-    """Its ``knn_predict``."""
+    """Classes by lightly's ``knn_predict``."""
     from lightly.utils.benchmarking.knn import knn_predict as predict  # deferred: optional
 
     bank_DN = torch.nn.functional.normalize(drawn.bank_ND).T.contiguous()
     queries_QD = torch.nn.functional.normalize(drawn.queries_QD)
-    how = {"num_classes": CLASSES, "knn_k": NEIGHBOURS, "knn_t": TEMPERATURE}
-    return torch.cat([predict(part, bank_DN, drawn.labels_N, **how)[:, 0] for part in queries_QD.split(CHUNK)])
+    options = {"num_classes": CLASSES, "knn_k": NEIGHBOURS, "knn_t": TEMPERATURE}
+    return torch.cat([predict(part, bank_DN, drawn.labels_N, **options)[:, 0] for part in queries_QD.split(CHUNK)])
 
 
 def by_solo_learn(drawn: Drawn) -> Tensor:
-    """Its ``WeightedKNNClassifier``, from its file alone: importing the package needs others that torch 2 has left.
+    """Classes by solo-learn's weighted kNN, from its file alone: the package needs others that torch 2 left behind.
 
     It tells how many queries get a given class, each of which must occur; votes of ours that it does not find are -1.
     """
@@ -130,15 +130,15 @@ def by_solo_learn(drawn: Drawn) -> Tensor:
     votes_Q = drawn.votes.clone()
     # Its constructor has an argument that torchmetrics has dropped; the figure needs its states only.
     states = {"train_features": [unit[0]], "train_targets": [drawn.labels_N], "test_features": [unit[1]]}
-    how = {"k": NEIGHBOURS, "T": TEMPERATURE, "max_distance_matrix_size": int(5e6), "distance_fx": "cosine"}
-    known = SimpleNamespace(**states, **how, test_targets=[votes_Q], epsilon=0.0, reset=lambda: None)
-    found, _ = module.WeightedKNNClassifier.compute(known)
-    votes_Q[: round((1 - found / 100) * len(votes_Q))] = -1
+    options = {"k": NEIGHBOURS, "T": TEMPERATURE, "max_distance_matrix_size": int(5e6), "distance_fx": "cosine"}
+    classifier = SimpleNamespace(**states, **options, test_targets=[votes_Q], epsilon=0.0, reset=lambda: None)
+    percent, _ = module.WeightedKNNClassifier.compute(classifier)
+    votes_Q[: round((1 - percent / 100) * len(votes_Q))] = -1
     return votes_Q
 
 
 def by_scikit_learn(drawn: Drawn) -> Tensor:
-    """Its classifier by cosine distance, with the same weights."""
+    """Classes by scikit-learn's classifier by cosine distance, with the same weights."""
 
     def weights(distances: np.ndarray) -> np.ndarray:
         return np.exp(-distances / TEMPERATURE)
@@ -148,12 +148,12 @@ def by_scikit_learn(drawn: Drawn) -> Tensor:
 
 
 def loss_of_ours(drawn: Drawn) -> float:
-    """The loss where our solver ends."""
+    """The loss at the weights at which our solver ends."""
     return fit(drawn.problem).loss
 
 
 def weights_of_scikit_learn(drawn: Drawn, tolerance: float, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Where scikit-learn's solver ends."""
+    """Weights at which scikit-learn's solver ends."""
     problem = drawn.problem
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -163,7 +163,7 @@ def weights_of_scikit_learn(drawn: Drawn, tolerance: float, dtype: torch.dtype =
 
 
 def loss_of_scikit_learn(drawn: Drawn, tolerance: float) -> float:
-    """The loss where scikit-learn's solver ends."""
+    """The loss at the weights at which scikit-learn's solver ends."""
     return drawn.problem.loss_and_slope(weights_of_scikit_learn(drawn, tolerance))[0]
 
 
@@ -184,7 +184,7 @@ TASKS = {"knn": KNN, "probe": PROBE}
 
 
 def compare_classifiers(sizes: Sizes) -> bool:
-    """Print a table for each task; whether all that should agree does."""
+    """Print a table for each task, and tell whether the implementations agree."""
     drawn, agree = draw(sizes), True
     _ = drawn.problem, drawn.votes  # once, for all
     shape = f"{sizes.num_samples:,} x {sizes.num_features}"
@@ -193,10 +193,10 @@ def compare_classifiers(sizes: Sizes) -> bool:
         ("probe", f"linear probe, {shape}, {CLASSES} classes, C = {INVERSE_PENALTY}"),
     ):
         calls, absent = installed(TASKS[task], drawn)
-        found = {name: call(drawn) for name, call in calls.items()}
-        remarks = {name: difference(found[OURS], other) for name, other in found.items()}
+        results = {name: call(drawn) for name, call in calls.items()}
+        remarks = {name: difference(results[OURS], other) for name, other in results.items()}
         steps = {name: _step(call, drawn) for name, call in calls.items()}
-        seconds = take_turns(steps, processor_seconds, PLAN)
+        seconds = take_turns(steps, wall_seconds, PLAN)
         print(f"\n### {title}\n\n{HEADER}")
         for name in calls:
             ratio = paired_ratio(seconds[name], seconds[OURS]).median
@@ -210,7 +210,7 @@ def compare_classifiers(sizes: Sizes) -> bool:
 
 
 def _step(call: Call, drawn: Drawn) -> Step:
-    """The call, without its result."""
+    """A step that makes the call, and drops its result."""
 
     def step() -> None:
         call(drawn)
@@ -219,16 +219,16 @@ def _step(call: Call, drawn: Drawn) -> Step:
 
 
 def installed(calls: Mapping[str, Call], drawn: Drawn) -> tuple[dict[str, Call], list[str]]:
-    """Those whose package is there, and the names of the others."""
+    """Calls whose package is installed, and the names of the others."""
     few = Drawn(drawn.bank_ND[:300], drawn.labels_N[:300], drawn.queries_QD[:200])
-    there, absent = {}, []
+    present, absent = {}, []
     for name, call in calls.items():
         try:
             call(few)
-            there[name] = call
+            present[name] = call
         except ImportError:
             absent.append(name)
-    return there, absent
+    return present, absent
 
 
 def difference(ours: Tensor | float, theirs: Tensor | float) -> str:
@@ -244,21 +244,21 @@ def difference(ours: Tensor | float, theirs: Tensor | float) -> str:
 
 
 def _extra_mib(task: str, name: str, sizes: Sizes) -> float:
-    """Of one call in a fresh process, above the features."""
+    """Peak memory of one call in a fresh process, above that of the features."""
     words = [task, name, *map(str, dataclasses.astuple(sizes)), str(torch.get_num_threads())]
     finished = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=True)
     return float(json.loads(finished.stdout.splitlines()[-1])["extra_mib"])
 
 
 def weights_of_ours(drawn: Drawn) -> Tensor:
-    """Where our solver ends."""
-    found = fit(drawn.problem)
-    return torch.cat([found.weight_CD, found.intercept_C[:, None]], dim=1)
+    """Weights at which our solver ends."""
+    fitted = fit(drawn.problem)
+    return torch.cat([fitted.weight_CD, fitted.intercept_C[:, None]], dim=1)
 
 
 @contextlib.contextmanager
 def busy_process() -> Iterator[None]:
-    """Beside one process that computes without end."""
+    """Run the body beside one process that computes without end."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         yield
@@ -290,7 +290,7 @@ def compare_in_one_thread() -> None:
 
 
 def _seconds(solve: Callable[[Drawn], Tensor], drawn: Drawn, rounds: int) -> tuple[float, float]:
-    """Medians over calls: of the clock, and of the processor."""
+    """Median seconds of a call, by the clock and of the processor."""
     walls, processors = [], []
     for _ in range(rounds):
         start, own = time.perf_counter(), time.process_time()

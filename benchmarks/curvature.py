@@ -41,7 +41,7 @@ FULL_PLAN, QUICK_PLAN = Plan(1, 9, 7, 0.05), Plan(1, 2, 2, 0.0)
 
 @dataclass(frozen=True)
 class Size:
-    """How much is computed."""
+    """Numbers of pairs and of steps, and the plan of the measurement."""
 
     num_pairs: int
     memory_pairs: int
@@ -110,7 +110,7 @@ def gradient_of(coupled: CoupledLoss) -> Step:
 
 
 def differences(ways: dict[str, Callable[[Tensor], Tensor]], v_P: Tensor) -> list[str]:
-    """Products that are not those of the kept graph."""
+    """Sentences about products that differ from those of the kept graph."""
     expected = ways[KEPT](v_P)
     far = {name: float((way(v_P) - expected).norm() / expected.norm()) for name, way in ways.items()}
     return [f"{name} is off by {error:.1e}" for name, error in far.items() if error > CLOSE]
@@ -166,7 +166,7 @@ def measure_child(num_pairs: int) -> None:
 
 
 def spectrum_table(size: Size) -> Iterator[str]:
-    """Seconds of a whole spectrum, float64 and float32; each line as soon as it is known."""
+    """Yield seconds of a whole spectrum, float64 and float32; each line as soon as it is measured."""
     title = f"### {size.steps} Lanczos steps, {size.num_pairs} pairs"
     yield from (title, "", "| encoder | dtype | seconds | processor s | target, s |")
     yield "|---|---|---:|---:|---:|"
@@ -197,10 +197,10 @@ def known_table(size: Size) -> list[str]:
     )
     probe = torch.randn(dims, generator=generator, dtype=torch.float64)
     ours = operator_spectrum(hessian_operator(coupled), [probe], steps=size.steps, threshold=2.0)
-    found = {"ours (Lanczos)": ours.largest[0].value, **peer_extremes(matrix_PP, size.steps)}
+    extremes = {"ours (Lanczos)": ours.largest[0].value, **peer_extremes(matrix_PP, size.steps)}
     lines = [f"### a known spectrum of {dims:,} eigenvalues, {size.steps} products (SciPy takes 20 at least)", ""]
     lines += ["| who | relative error of the largest |", "|---|---:|"]
-    lines += [f"| {name} | {abs(value - 60.0) / 60.0:.1e} |" for name, value in found.items()]
+    lines += [f"| {name} | {abs(value - 60.0) / 60.0:.1e} |" for name, value in extremes.items()]
     above = ours.masses.above
     words = f"{above.count[0]:,} to {above.count[1]:,} by the interval, at least {above.at_least} for certain"
     return [*lines, "", f"Eigenvalues above 2, of which there are 4: {words}."]
@@ -222,7 +222,7 @@ def judged(values: Quartiles, target: float | None) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the tables; the exit code."""
+    """Print the tables, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few pairs, rounds and steps, as a smoke test")
     parser.add_argument("--child", type=int, metavar="PAIRS", help=argparse.SUPPRESS)

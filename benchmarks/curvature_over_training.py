@@ -33,23 +33,23 @@ HEAD += f"{'below -1':>17}{'within 1':>17}{'above 1':>17}{'least':>10}{'largest'
 
 @dataclass(frozen=True)
 class State:
-    """A checkpoint."""
+    """A checkpoint, and its spectrum."""
 
     step: int
     found: OperatorSpectrum
 
     def ritz(self, low: float, high: float) -> int:
-        """Ritz values in [low, high): what mio2021 counts."""
+        """Number of Ritz values in [low, high), which mio2021 counts."""
         return sum(low <= value < high for value in self.found.ritz_values[0])
 
     @property
     def num_negative(self) -> int:
-        """Ritz values below zero, whatever rounding is: what mio2021 counts."""
+        """Number of Ritz values below zero, those by rounding included, which mio2021 counts."""
         return self.ritz(-float("inf"), 0.0)
 
     @property
     def num_flat(self) -> int:
-        """Ritz values from 0 to 1."""
+        """Number of Ritz values from 0 to 1."""
         return self.ritz(0.0, FLAT)
 
 
@@ -58,7 +58,7 @@ States = Mapping[str, tuple[State, ...]]
 
 @dataclass(frozen=True)
 class Order:
-    """What the paper reports, and whether it is found."""
+    """An order that the paper reports, and a test of it."""
 
     words: str
     source: str
@@ -67,24 +67,24 @@ class Order:
 
 def along(states: States) -> list[tuple[State, ...]]:
     """Losses that have several checkpoints, from the first after the start of training on."""
-    return [tuple(one for one in each if one.step) for each in states.values() if len(each) > 1]
+    return [tuple(state for state in run if state.step) for run in states.values() if len(run) > 1]
 
 
 ORDERS = (
     Order(
         "every state has a direction that curves down",
         "sections 2.5, 3.4",
-        lambda states: all(one.found.has_negative_curvature for each in states.values() for one in each),
+        lambda states: all(state.found.has_negative_curvature for run in states.values() for state in run),
     ),
     Order(
         "the largest eigenvalue grows along training",
         "Fig. 6",
-        lambda states: all(each[-1].found.largest[0].value > each[0].found.largest[0].value for each in along(states)),
+        lambda states: all(run[-1].found.largest[0].value > run[0].found.largest[0].value for run in along(states)),
     ),
     Order(
         "fewer negative Ritz values at the end than at the first checkpoint",
         "Fig. 6, supplement 5",
-        lambda states: all(each[-1].num_negative < each[0].num_negative for each in along(states)),
+        lambda states: all(run[-1].num_negative < run[0].num_negative for run in along(states)),
     ),
     Order(
         "flat Ritz values (0 to 1): fewer with v3 than v1, fewer with v1 than v2",
@@ -102,7 +102,7 @@ ORDERS = (
 )
 
 
-def states_of(name: str, asked: argparse.Namespace) -> tuple[State, ...]:
+def states_of(name: str, flags: argparse.Namespace) -> tuple[State, ...]:
     """Train unless that is done, and take the spectra."""
     optim = {
         "name": "sgd",
@@ -114,37 +114,37 @@ def states_of(name: str, asked: argparse.Namespace) -> tuple[State, ...]:
         "clip": 1.0,
     }
     run = cp.train(
-        str(asked.data),
+        str(flags.data),
         encoder="resnet9-narrow",
-        epochs=asked.epochs,
-        batch_size=asked.batch_size,
+        epochs=flags.epochs,
+        batch_size=flags.batch_size,
         optim=optim,
-        engine={"keep": 99, "checkpoint_every": max(1, asked.epochs // 3)},
-        out=str(asked.out / name),
+        engine={"keep": 99, "checkpoint_every": max(1, flags.epochs // 3)},
+        out=str(flags.out / name),
         resume=True,
         quiet=True,
         **CASES[name],
     )
-    found = cp.hessian_spectrum(
+    spectra = cp.hessian_spectrum(
         run,
         checkpoint=None if name in LAST_ONLY else "all",
-        steps=asked.steps,
-        batch_size=asked.pairs,
+        steps=flags.steps,
+        batch_size=flags.pairs,
         threshold=FLAT,
         precision="float32",
         quiet=True,
     )
-    return tuple(State(state.step, state.found) for state in found.states)
+    return tuple(State(state.step, state.found) for state in spectra.states)
 
 
 def line(name: str, state: State) -> str:
     """A line of the table."""
-    found = state.found
-    counts = "".join(f"{interval(mass):>17}" for mass in (found.masses.below, found.masses.within, found.masses.above))
+    spectrum, masses = state.found, state.found.masses
+    counts = "".join(f"{interval(mass):>17}" for mass in (masses.below, masses.within, masses.above))
     within = state.ritz(-FLAT, FLAT)
     paper = f"{state.num_negative:>9}{state.num_flat:>7}{within:>6}"
-    ends = f"{found.smallest[0].value:>10.3g}{found.largest[0].value:>9.3g}"
-    return f"{name:<13}{state.step:>5}{found.value:>9.4g}{found.gradient_norm:>9.2g}{paper}{counts}{ends}"
+    ends = f"{spectrum.smallest[0].value:>10.3g}{spectrum.largest[0].value:>9.3g}"
+    return f"{name:<13}{state.step:>5}{spectrum.value:>9.4g}{spectrum.gradient_norm:>9.2g}{paper}{counts}{ends}"
 
 
 def interval(mass: Mass) -> str:
@@ -162,16 +162,16 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=128, help="on which the spectrum is taken")
     parser.add_argument("--steps", type=int, default=30, help="of Lanczos")
     parser.add_argument("--out", type=Path, default=Path("runs/curvature-over-training"))
-    asked = parser.parse_args()
+    flags = parser.parse_args()
     print(HEAD, flush=True)
     states = {}
     for name in CASES:
-        states[name] = states_of(name, asked)
+        states[name] = states_of(name, flags)
         print("\n".join(line(name, state) for state in states[name]), flush=True)
-    held = [order.holds(states) for order in ORDERS]
-    for order, holds in zip(ORDERS, held, strict=True):
+    verdicts = [order.holds(states) for order in ORDERS]
+    for order, holds in zip(ORDERS, verdicts, strict=True):
         print(f"{'found' if holds else 'NOT FOUND':<10} {order.words} ({order.source})")
-    return 0 if all(held) else 1
+    return 0 if all(verdicts) else 1
 
 
 if __name__ == "__main__":

@@ -39,13 +39,13 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=512, help="of each row (default 512)")
     parser.add_argument("--rounds", type=int, default=3, help="how often (default 3)")
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=[IDLE], help="what runs beside it (default idle)")
-    asked = parser.parse_args()
-    words = [sys.executable, "-c", PROGRAM, str(asked.rows), str(asked.features)]
-    for load in asked.loads:
+    flags = parser.parse_args()
+    words = [sys.executable, "-c", PROGRAM, str(flags.rows), str(flags.features)]
+    for load in flags.loads:
         with beside(load):
-            told = [measured(words) for _ in range(asked.rounds)]
-        seconds, memory = map(statistics.median, zip(*told, strict=True))
-        print(f"{asked.rows:,} x {asked.features}, {load}: {seconds:.1f} s, {memory:,.0f} MiB", flush=True)
+            figures = [measured(words) for _ in range(flags.rounds)]
+        seconds, memory = map(statistics.median, zip(*figures, strict=True))
+        print(f"{flags.rows:,} x {flags.features}, {load}: {seconds:.1f} s, {memory:,.0f} MiB", flush=True)
 
 
 def measured(words: Sequence[str]) -> tuple[float, float]:

@@ -109,7 +109,7 @@ def seconds(loss: nn.Module, z0: Tensor, z1: Tensor) -> float:
 
 
 def speed() -> None:
-    """Processor time per step of both modules, pair by pair; first that both have one value."""
+    """Print processor time per step of both modules, pair by pair; first check that both have one value."""
     torch.set_num_threads(1)
     print("loss    samples x 2  features  slices  direct [ms]  ours [ms]  median ratio")
     pairs = ((SIGReg, DirectSIGReg), (VISReg, DirectVISReg), (RDMReg, DirectRDMReg))
@@ -137,7 +137,7 @@ def spreading(loss: Loss, distance: float, spread: float) -> float:
 
 
 def collapse() -> None:
-    """The gradient for batches that are ever more alike, around zero and around a point away from it."""
+    """Print the gradient for batches that are ever more alike, around zero and around a point away from it."""
     losses = {"SIGReg": SIGReg(1.0), "VISReg": VISReg(invariance=0.0), "RDMReg": RDMReg(invariance=0.0)}
     print("| coordinates | " + " | ".join(losses) + " |\n|---|" + "---|" * len(losses))
     for distance, spread in ((0, 1), (0, 0.1), (0, 1e-3), (0, 0), (5, 1), (5, 0.1), (5, 1e-3), (5, 0)):
@@ -171,9 +171,9 @@ class Pictures:
     test_classes: Tensor
 
 
-def read_pictures(asked: str, side: int, most: int) -> Pictures:
+def read_pictures(spec: str, side: int, most: int) -> Pictures:
     """Draw the same pictures of NAME=TRAIN,TEST for every method and seed."""
-    name, _, paths = asked.partition("=")
+    name, _, paths = spec.partition("=")
     parts = []
     for path in paths.split(","):
         source = open_source(path, SourceSettings(image_size=side), progress=Reporter(quiet=True).bar)
@@ -183,19 +183,19 @@ def read_pictures(asked: str, side: int, most: int) -> Pictures:
     return Pictures(name, *parts)
 
 
-def states_of(data: Pictures, method: str, seed: int, asked: argparse.Namespace) -> Iterator[State]:
+def states_of(data: Pictures, method: str, seed: int, flags: argparse.Namespace) -> Iterator[State]:
     """Train unless that is done, and measure every checkpoint."""
     run = cp.train(
         data.train,
         labels=data.classes,
         method=method,
         seed=seed,
-        encoder=asked.encoder,
-        epochs=asked.epochs,
-        batch_size=asked.batch_size,
+        encoder=flags.encoder,
+        epochs=flags.epochs,
+        batch_size=flags.batch_size,
         source={"holdout": 0.0},
-        engine={"checkpoint_every": 1, "keep": asked.epochs},
-        out=str(asked.runs / data.name / f"{method}-{seed}"),
+        engine={"checkpoint_every": 1, "keep": flags.epochs},
+        out=str(flags.runs / data.name / f"{method}-{seed}"),
         resume=True,
         quiet=True,
     )
@@ -205,7 +205,7 @@ def states_of(data: Pictures, method: str, seed: int, asked: argparse.Namespace)
         encoder = encoder_at(run.folder, cp.load(run), step)
         bank, queries = (encoder.represent(samples) for samples in (data.train, data.test))
         voted, fitted = knn_predict(bank, data.classes, queries), fit_probe(bank, data.classes).predict(queries)
-        knn, probe = (float((found == data.test_classes).double().mean()) for found in (voted, fitted))
+        knn, probe = (float((predicted == data.test_classes).double().mean()) for predicted in (voted, fitted))
         rank = effective_rank(covariance_spectrum(bank))
         yield State(data.name, method, seed, epoch, loss_at[step], knn, probe, rank, sparsity(encoder.embed(data.test)))
 
@@ -230,7 +230,7 @@ def line(states: list[State]) -> str:
 
 
 def train() -> None:
-    """Train and measure all runs; a file of all checkpoints, then the table."""
+    """Train and measure all runs; write a file of all checkpoints, then print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", action="append", required=True, help="NAME=TRAIN,TEST: two files of pictures")
     parser.add_argument("--out", type=Path, required=True, help="CSV of all checkpoints")
@@ -241,17 +241,17 @@ def train() -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--seeds", type=int, default=3)
-    asked = parser.parse_args(sys.argv[2:])
-    sets = [read_pictures(each, asked.side, asked.pictures) for each in asked.data]
+    flags = parser.parse_args(sys.argv[2:])
+    sets = [read_pictures(spec, flags.side, flags.pictures) for spec in flags.data]
     states: list[State] = []
-    with asked.out.open("w", newline="") as file:
+    with flags.out.open("w", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(State)])
         writer.writeheader()
-        for seed, data, method in itertools.product(range(asked.seeds), sets, METHODS):
-            found = list(states_of(data, method, seed, asked))
-            writer.writerows(asdict(state) for state in found)
+        for seed, data, method in itertools.product(range(flags.seeds), sets, METHODS):
+            run_states = list(states_of(data, method, seed, flags))
+            writer.writerows(asdict(state) for state in run_states)
             file.flush()
-            states += found
+            states += run_states
     lines = [
         line([state for state in states if (state.data, state.method) == (data.name, method)])
         for data, method in itertools.product(sets, METHODS)

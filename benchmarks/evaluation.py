@@ -56,7 +56,7 @@ def train(folder: Path, data: Pictures, width: int) -> Path:
 
 
 def differences(run: Path, width: int, num_pictures: int) -> list[str]:
-    """Where the two sides do not agree."""
+    """Sentences about rows in which the two sides do not agree."""
     accuracies = {name: calls_of(CHILD, run, name, width, num_pictures, 1).extra["accuracies"] for name in (OURS, PEER)}
     ours, theirs = accuracies[OURS], accuracies[PEER]
     # Two neighbours as near as float32 can tell may come in either order, and with them one picture's class.
@@ -65,7 +65,7 @@ def differences(run: Path, width: int, num_pictures: int) -> list[str]:
 
 
 def tables(*, is_quick: bool) -> bool:
-    """Print the table of each metric; whether figures differ or a limit is passed, which in a quick run none is."""
+    """Print the table of each metric; tell whether figures differ or a limit, which a quick run has not, is passed."""
     has_failed = False
     for case in cases(is_quick=is_quick):
         lines, wrong = measured(case)
@@ -77,7 +77,7 @@ def tables(*, is_quick: bool) -> bool:
 
 
 def main(words: Sequence[str]) -> int:
-    """Check that both sides agree, measure, print a table for each width; the exit code."""
+    """Check that both sides agree, measure, print a table for each width, and return the exit code."""
     arguments = parse(words)
     num_pictures, widths = (200, QUICK_WIDTHS) if arguments.quick else (2800, WIDTHS)
     num_calls = 1 if arguments.quick else NUM_CALLS

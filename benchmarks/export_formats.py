@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, paired_ratio, quartiles, take_turns, wall_seconds
 
 from counterpoint.export.exporting import TOLERANCE, compare
 from counterpoint.export.onnx_format import ONNX_FILE, ServedNetwork, write_onnx
@@ -51,7 +51,7 @@ def measure(name: str, side: int, rounds: int) -> None:
                 "torch": lambda part=part: encoder.both(part) and None,
                 "onnx": lambda part=part: answer(part) and None,
             }
-            seconds = take_turns(steps, processor_seconds, Plan(1, rounds, rounds, sample_seconds=0.0))
+            seconds = take_turns(steps, wall_seconds, Plan(1, rounds, rounds, sample_seconds=0.0))
             own, ratio = (
                 1e3 * quartiles(seconds["torch"]).median,
                 paired_ratio(seconds["onnx"], seconds["torch"]).median,
@@ -60,7 +60,7 @@ def measure(name: str, side: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Measure the encoders that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoders", default="convnet,resnet18,resnet50,timm:vit_tiny_patch16_224")
     parser.add_argument("--side", type=int, default=64)

@@ -18,7 +18,7 @@ from typing import Any
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "counterpoint"
 PARTS_OUT = {"triton"}
 
-# What stands in a word's place: of a pair, the other one.
+# Replacements of words: of a pair, the other one.
 PAIRS = ("< <=", "> >=", "== !=", "+ -", "* /", "+= -=", "*= /=", "and or", "True False", "min max", "any all")
 PAIRS += ("sum mean", "minimum maximum", "zeros_like ones_like", "floor ceil", "log exp", "cumsum cumprod")
 INSTEAD = {old: new for pair in map(str.split, PAIRS) for old, new in (pair, pair[::-1])}
@@ -50,9 +50,9 @@ def faults_of(path: Path) -> Iterator[list[Fault]]:
     for number, start, end, new in [*_words(text), *_statements(tree, lines)]:
         if not any(number == line and first <= start < last for line, first, last in out):
             changes[number].append((start, end, new))
-    for number, found in sorted(changes.items()):
+    for number, edits in sorted(changes.items()):
         before = lines[number - 1]
-        lines_after = [before[:start] + new + before[end:] for start, end, new in found]
+        lines_after = [before[:start] + new + before[end:] for start, end, new in edits]
         rest = lines[: number - 1], lines[number:]
         valid = [after for after in lines_after if _compiles("\n".join([*rest[0], after, *rest[1]]))]
         if valid:
@@ -68,7 +68,7 @@ def _compiles(text: str) -> bool:
 
 
 def _words(text: str) -> Iterator[tuple[int, int, int, str]]:
-    """Line, start, end and what stands there instead, for operators, names and numbers."""
+    """Line, start, end and replacement of operators, names and numbers."""
     before = ""
     for token, following in pairwise(tokenize.generate_tokens(io.StringIO(text).readline)):
         (line, start), end, word = token.start, token.end[1], token.string
@@ -86,7 +86,7 @@ def _words(text: str) -> Iterator[tuple[int, int, int, str]]:
 
 
 def _statements(tree: ast.AST, lines: Sequence[str]) -> Iterator[tuple[int, int, int, str]]:
-    """The same for statements of one line that could be missing."""
+    """Line, start, end and replacement of statements of one line that could be missing."""
     for node in ast.walk(tree):
         is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
         if (is_call or isinstance(node, ast.AugAssign)) and len(spans := list(_spans(node, lines))) == 1:
@@ -94,7 +94,7 @@ def _statements(tree: ast.AST, lines: Sequence[str]) -> Iterator[tuple[int, int,
 
 
 def _left_out(tree: ast.AST) -> Iterator[ast.AST]:
-    """Types, decorators, sentences for the user, and arguments without effect on results."""
+    """Nodes that get no fault: types, decorators, sentences for the user, and arguments without effect on results."""
     for node in ast.walk(tree):
         yield from getattr(node, "decorator_list", ())
         yield from (part for name in ("annotation", "returns") if (part := getattr(node, name, None)) is not None)
@@ -112,9 +112,9 @@ def _spans(node: Any, lines: Sequence[str]) -> Iterator[tuple[int, int, int]]:
 
 
 def draw(package: str, number: int, seed: int) -> list[Fault]:
-    """The first ``number`` faults of a package, at most one per line; more go on where fewer end."""
+    """The first ``number`` faults of a package, at most one per line; a larger number begins with the same ones."""
     generator = random.Random(f"{seed} {package}")
     paths = sorted(path for path in (SOURCE / package).rglob("*.py") if not PARTS_OUT & set(path.parts))
-    lines = [found for path in paths for found in faults_of(path)]
+    lines = [line_faults for path in paths for line_faults in faults_of(path)]
     generator.shuffle(lines)
-    return [generator.choice(found) for found in lines[:number]]
+    return [generator.choice(line_faults) for line_faults in lines[:number]]

@@ -37,7 +37,7 @@ Hops = collections.Counter[tuple[str, str]]
 
 def hops_of(call: Callable[[], Any]) -> Hops:
     """Calls from file to file while something runs; what lies between two files of ours (torch, SciPy) is skipped."""
-    found: Hops = collections.Counter()
+    hops: Hops = collections.Counter()
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         callee = frame.f_code.co_filename
@@ -47,18 +47,18 @@ def hops_of(call: Callable[[], Any]) -> Hops:
         while caller is not None and not caller.f_code.co_filename.startswith(PACKAGE):
             caller = caller.f_back
         if caller is not None and caller.f_code.co_filename != callee:
-            found[caller.f_code.co_filename, callee] += 1
+            hops[caller.f_code.co_filename, callee] += 1
 
     sys.setprofile(watch)
     try:
         call()
     finally:
         sys.setprofile(None)
-    return found
+    return hops
 
 
 def hops_of_a_step(folder: Path) -> Hops:
-    """Those of the second step of SimCLR on pictures, in one process."""
+    """Hops of the second step of SimCLR on pictures, in one process."""
     job = make_job(Setup(random_pictures(64), "resnet9", 16, "fp32", "cpu"), folder)
     job.engine.setup(job.method, job.optimizer)
     first, second, *_ = job.loader.epoch(0)
@@ -67,7 +67,7 @@ def hops_of_a_step(folder: Path) -> Hops:
 
 
 def hops_of_a_geometry() -> Hops:
-    """Those of the optimal geometry of three classes."""
+    """Hops of the optimal geometry of three classes."""
     theory.optimal_geometry([0.5, 0.3, 0.2])
     return hops_of(lambda: theory.optimal_geometry([0.5, 0.3, 0.2]))
 
@@ -126,8 +126,8 @@ def main() -> int:
         ("optimal_geometry of 3 classes, calls", sum(geometry.values()), 80, geometry),
     ]
     print("| what | crossings | target |", "|---|---:|---|", sep="\n")
-    for what, number, most, hops in rows:
-        print(f"| {what} | {number} | at most {most}: {'met' if number <= most else 'missed'} |")
+    for title, number, most, hops in rows:
+        print(f"| {title} | {number} | at most {most}: {'met' if number <= most else 'missed'} |")
         if shows_pairs:
             for (caller, callee), count in hops.most_common():
                 print(f"    {count:4d} {Path(caller).name} -> {Path(callee).name}", file=sys.stderr)

@@ -70,12 +70,12 @@ def last_accuracy(run: Any, parts: dict[str, tuple[str, dict[str, Any]]]) -> flo
     assert labels is not None
     assert truth is not None
     k = min(NEIGHBOURS, len(bank))
-    found = knn_predict(bank, labels, queries, Vote(k, VOTE_TEMPERATURE))
-    return float((found == truth).double().mean())
+    predicted = knn_predict(bank, labels, queries, Vote(k, VOTE_TEMPERATURE))
+    return float((predicted == truth).double().mean())
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Lines of JSON."""
+    """Records of a file of lines of JSON."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 

@@ -52,7 +52,7 @@ leaves."""
 
 @dataclass(frozen=True)
 class Row:
-    """What was found of one solver; None where it was not."""
+    """Figures of one solver; None if it has none."""
 
     name: str
     seconds: Quartiles | None = None
@@ -100,7 +100,7 @@ def comparison(tasks: Sequence[Task]) -> tuple[str, bool]:
             risks = [list(risks_at(task, random_gram(task, seed)).values()) for seed in range(3)]
         except ImportError as error:
             return f"Risks not compared with CVXPY's: it cannot be imported ({error}).", True
-        difference = max((max(found) - min(found)) / max(found) for found in risks)
+        difference = max((max(values) - min(values)) / max(values) for values in risks)
         worst = max(worst, difference)
         lines.append(f"| {task.title} | {difference:.1e} |")
     return "\n".join(lines), worst <= SAME_RISK
@@ -113,7 +113,7 @@ def solve_apart(task: Task, name: str, time_limit: float) -> Row:
         return Row(name, remark=reason)
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(sender, task, name))
+    process = context.Process(target=_solve_and_send, args=(sender, task, name))
     process.start()
     sender.close()
     try:
@@ -130,7 +130,7 @@ def solve_apart(task: Task, name: str, time_limit: float) -> Row:
         process.join()
 
 
-def _work(sender: Connection, task: Task, name: str) -> None:
+def _solve_and_send(sender: Connection, task: Task, name: str) -> None:
     """Send None once three classes are solved, and the row when done; errors are its remark."""
     try:
         SOLVERS[name](replace(task, num_classes=3))
@@ -193,14 +193,14 @@ def _seconds(row: Row) -> str:
 
 
 def _ratio(row: Row, ours: Row) -> str:
-    """Their median over ours."""
+    """The median of a solver's seconds over ours."""
     if row.name == OURS or not (row.seconds and ours.seconds):
         return "-"
     return f"{row.seconds.median / ours.seconds.median:.3g}"
 
 
 def _target(task: Task, row: Row, ours: Row, is_fastest: bool) -> str:
-    """What is asked of ours, or of the ratio to CVXPY's faster solver, and whether it is met."""
+    """The target of ours, or of the ratio to CVXPY's faster solver, and whether it is met."""
     if row.name == OURS and task.num_classes in LIMITS:
         seconds, gap = LIMITS[task.num_classes]
         is_met = row.solved is not None and row.solved.own_gap <= gap * row.risk
@@ -213,7 +213,7 @@ def _target(task: Task, row: Row, ours: Row, is_fastest: bool) -> str:
 
 
 def measure_beside_load(negatives: Sequence[float]) -> int:
-    """A table for each k, and whether bits depend on the number of threads; the exit code."""
+    """Print a table for each k, and whether bits depend on the number of threads; return the exit code."""
     has_failed = False
     for k in negatives:
         task = Task(LOADED_CLASSES, k)
@@ -226,14 +226,14 @@ def measure_beside_load(negatives: Sequence[float]) -> int:
 
 
 def _versions() -> str:
-    """Of the peers."""
-    found = []
+    """A sentence with the versions of the peers."""
+    versions = []
     for name in ("cvxpy", "clarabel", "scs", "scipy", "numpy"):
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
-            found.append(f"{name} is not installed")
-    return "Peers: " + ", ".join(found) + "."
+            versions.append(f"{name} is not installed")
+    return "Peers: " + ", ".join(versions) + "."
 
 
 def main(words: Sequence[str]) -> int:

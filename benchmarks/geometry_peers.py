@@ -114,18 +114,18 @@ def _finite(gram: Array, share_CC: Array, k: float) -> tuple[Array, Array]:
 
 
 def solve_ours(task: Task) -> Solved:
-    """Ours."""
-    found = optimal_geometry(
+    """Solve by ``optimal_geometry``."""
+    geometry = optimal_geometry(
         torch.from_numpy(task.proportions),
         num_negatives=task.num_negatives,
         supervised=task.supervised,
         tolerance=task.tolerance,
     )
-    return Solved(found.gram.numpy(), found.duality_gap, found.lower_bound, found.status)
+    return Solved(geometry.gram.numpy(), geometry.duality_gap, geometry.lower_bound, geometry.status)
 
 
 def solve_scipy(task: Task) -> Solved:
-    """L-BFGS over C - 1 coordinates of each class mean, whose directions count; knows no gap."""
+    """Minimise by L-BFGS over C - 1 coordinates of each class mean, whose directions count; knows no gap."""
     size, rank = task.num_classes, task.num_classes - 1
 
     def value_and_slope(flat: Array) -> tuple[float, Array]:
@@ -138,17 +138,17 @@ def solve_scipy(task: Task) -> Solved:
 
     start = np.random.default_rng(0).standard_normal(size * rank)
     limits = {"maxiter": 100_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-10}
-    found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", options=limits)
-    return Solved(_gram_of(found.x.reshape(size, rank)), status=f"{found.nit} iterations")
+    result = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", options=limits)
+    return Solved(_gram_of(result.x.reshape(size, rank)), status=f"{result.nit} iterations")
 
 
 def solve_clarabel(task: Task) -> Solved:
-    """CVXPY with an interior-point method."""
+    """Solve by CVXPY with an interior-point method."""
     return _solve_cvxpy(task, "CLARABEL", {f"tol_{kind}": task.tolerance for kind in ("gap_abs", "gap_rel", "feas")})
 
 
 def solve_scs(task: Task) -> Solved:
-    """CVXPY with a splitting method."""
+    """Solve by CVXPY with a splitting method."""
     options = {"eps_abs": task.tolerance, "eps_rel": task.tolerance, "max_iters": 1_000_000}
     return _solve_cvxpy(task, "SCS", options)
 
@@ -175,12 +175,12 @@ def risks_at(task: Task, gram: Array) -> dict[str, float]:
     """The risk of one matrix as each side computes it."""
     share_C = torch.from_numpy(task.proportions)
     ours = class_risk(share_C, num_negatives=task.num_negatives, supervised=task.supervised)
-    found = {OURS: ours.value(torch.from_numpy(gram)), "scipy, L-BFGS": risk_and_gradient(task, gram)[0]}
+    risks = {OURS: ours.value(torch.from_numpy(gram)), "scipy, L-BFGS": risk_and_gradient(task, gram)[0]}
     if math.isinf(task.num_negatives):
         program, variable = _program(task)
         variable.value = gram
-        found["cvxpy"] = float(program.objective.value)
-    return found
+        risks["cvxpy"] = float(program.objective.value)
+    return risks
 
 
 def random_gram(task: Task, seed: int) -> Array:

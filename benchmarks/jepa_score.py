@@ -72,7 +72,7 @@ def scores(encoder: Encoder, images: Tensor, bank: dict[str, Tensor]) -> Scores:
     def outer(value: Tensor) -> Tensor:
         return encoder.projector(value[None])[0]
 
-    found: Scores = {}
+    by_layer: Scores = {}
     logs: dict[str, list[Tensor]] = {}
     draws = torch.Generator().manual_seed(0)
     seen = features(encoder, images)
@@ -81,16 +81,16 @@ def scores(encoder: Encoder, images: Tensor, bank: dict[str, Tensor]) -> Scores:
         copies = image.expand(len(value), *image.shape).clone().requires_grad_()
         (jacobian,) = torch.autograd.grad(encoder.backbone(encoder.prepare(copies)).diagonal().sum(), copies)
         jacobian, head = jacobian.flatten(1).double(), jacrev(outer)(value).detach().double()
-        for layer, each in (("representation", jacobian), ("embedding", head @ jacobian)):
-            sketched = torch.randn(NUM_SKETCHED, len(each), generator=draws, dtype=torch.float64)
-            for name, matrix in (("JEPA-score", each), ("sketch", sketched @ each)):
+        for layer, own_jacobian in (("representation", jacobian), ("embedding", head @ jacobian)):
+            sketched = torch.randn(NUM_SKETCHED, len(own_jacobian), generator=draws, dtype=torch.float64)
+            for name, matrix in (("JEPA-score", own_jacobian), ("sketch", sketched @ own_jacobian)):
                 sizes = torch.linalg.eigvalsh(matrix @ matrix.mT).clamp(min=LEAST**2).log() / 2
                 logs.setdefault(f"{layer} {name}", []).append(-sizes.sum())
-    for layer, some in seen.items():
-        nearest = (unit_rows(some) @ unit_rows(bank[layer]).mT).topk(NUM_NEAREST, dim=1).values
+    for layer, features_ND in seen.items():
+        nearest = (unit_rows(features_ND) @ unit_rows(bank[layer]).mT).topk(NUM_NEAREST, dim=1).values
         own = {name: torch.stack(logs[f"{layer} {name}"]).numpy() for name in ("JEPA-score", "sketch")}
-        found[layer] = {**own, "neighbours": 1 - nearest.double().mean(dim=1).numpy()}
-    return found
+        by_layer[layer] = {**own, "neighbours": 1 - nearest.double().mean(dim=1).numpy()}
+    return by_layer
 
 
 def auroc(inliers: NDArray[np.float64], outliers: NDArray[np.float64]) -> float:
@@ -122,12 +122,12 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--bank", required=True, help="training pictures")
     parser.add_argument("--others", nargs="*", default=[], help="sets of other pictures")
     parser.add_argument("--number", type=int, default=300, help="pictures of each kind (default 300)")
-    asked = parser.parse_args(words)
-    encoder, draws = load(asked.run), torch.Generator().manual_seed(0)
-    inliers = pictures(asked.pictures, 2 * asked.number, encoder)
-    # Those that are changed are not among the inliers.
-    kinds = changed(inliers[1::2], draws) | {name: pictures(name, asked.number, encoder) for name in asked.others}
-    bank = features(encoder, pictures(asked.bank, 10_000, encoder))
+    flags = parser.parse_args(words)
+    encoder, draws = load(flags.run), torch.Generator().manual_seed(0)
+    inliers = pictures(flags.pictures, 2 * flags.number, encoder)
+    # Pictures that are changed are not among the inliers.
+    kinds = changed(inliers[1::2], draws) | {name: pictures(name, flags.number, encoder) for name in flags.others}
+    bank = features(encoder, pictures(flags.bank, 10_000, encoder))
     inside = scores(encoder, inliers[::2], bank)
     rows = []
     for kind, images in kinds.items():
@@ -135,7 +135,7 @@ def main(words: Sequence[str] | None = None) -> None:
         rows += [row(kind.rpartition("/")[2], layer, inside, outside) for layer in inside]
     head = ["outliers", "features", "JEPA-score", "sketch", "neighbours", "JEPA-score less neighbours (95 % interval)"]
     print(
-        heading("cpu", "jepa_score.py"), f"{asked.number} pictures of each kind; areas under the ROC curve.", sep="\n"
+        heading("cpu", "jepa_score.py"), f"{flags.number} pictures of each kind; areas under the ROC curve.", sep="\n"
     )
     print(TextTable(head, rows, "llrrrl").to_markdown())
 

@@ -37,7 +37,7 @@ HEADER = "| processes | killed at shards | seconds | pictures/s | kept | made tw
 
 @dataclass(frozen=True)
 class Plan:
-    """What is embedded, and in which shards."""
+    """Pictures to embed, and the rows of a shard."""
 
     folder: Path
     num_pictures: int
@@ -45,13 +45,13 @@ class Plan:
 
     @property
     def num_shards(self) -> int:
-        """How many shards there are."""
+        """Number of shards."""
         return -(-self.num_pictures // self.shard_rows)
 
 
 @dataclass
 class Outcome:
-    """What one way of embedding gave."""
+    """Figures of one embedding by some processes."""
 
     num_processes: int
     killed_at: list[int] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Outcome:
 
 
 def render(plan: Plan) -> None:
-    """Patterns, with their numbers as labels."""
+    """Write patterns, with their numbers as labels."""
     images = np.empty((plan.num_pictures, SIDE, SIDE), np.uint8)
     for numbers in torch.arange(plan.num_pictures).split(RENDERED):
         images[numbers] = draw_pictures(numbers)[:, 0].numpy()
@@ -74,7 +74,7 @@ def render(plan: Plan) -> None:
 
 
 def counterpoint(plan: Plan, words: str) -> subprocess.Popen[bytes]:
-    """The command in a process of its own with one thread; what it says is added to a file."""
+    """Start the command in a process of its own with one thread; its output is added to a file."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (plan.folder / "said").open("ab") as said:
         command = [sys.executable, "-m", "counterpoint", *words.split()]
@@ -82,7 +82,7 @@ def counterpoint(plan: Plan, words: str) -> subprocess.Popen[bytes]:
 
 
 def run(plan: Plan, words: str) -> None:
-    """The command, which must succeed."""
+    """Run the command, which must succeed."""
     process = counterpoint(plan, words)
     if process.wait(SECONDS):
         raise SystemExit(f"counterpoint {words} failed:\n{(plan.folder / 'said').read_text()}")
@@ -104,19 +104,19 @@ def embed(plan: Plan, num_processes: int, kills: Sequence[int]) -> Outcome:
     def start(number: int) -> subprocess.Popen[bytes]:
         return counterpoint(plan, f"{words} {number + 1}/{num_processes}")
 
-    processes, kept = [start(number) for number in range(num_processes)], dict[str, int]()
+    processes, earlier = [start(number) for number in range(num_processes)], dict[str, int]()
     waiting = dict(enumerate(kills))  # all at once: one may be at its moment, or even done, before another has begun
     while waiting:
-        there = finished(out)
+        shards = finished(out)
         for number, num_own in list(waiting.items()):
-            own = {f"shard-{each:06d}.json" for each in WorkPart(number + 1, num_processes).of(plan.num_shards)}
-            if len(there.keys() & own) >= num_own or processes[number].poll() is not None:
+            own = {f"shard-{shard:06d}.json" for shard in WorkPart(number + 1, num_processes).of(plan.num_shards)}
+            if len(shards.keys() & own) >= num_own or processes[number].poll() is not None:
                 processes[number].send_signal(signal.SIGKILL)
                 if processes[number].wait(SECONDS) != -signal.SIGKILL:
                     raise SystemExit("a process had ended before it could be killed; embed more pictures")
-                there = finished(out)
-                outcome.killed_at.append(len(there))
-                kept = {**there, **kept}
+                shards = finished(out)
+                outcome.killed_at.append(len(shards))
+                earlier = {**shards, **earlier}
                 processes[number] = start(number)
                 del waiting[number]
         time.sleep(0.02)
@@ -124,12 +124,12 @@ def embed(plan: Plan, num_processes: int, kills: Sequence[int]) -> Outcome:
         raise SystemExit(f"embedding failed:\n{(plan.folder / 'said').read_text()}")
     outcome.seconds = time.perf_counter() - begun
     now = finished(out)
-    outcome.num_kept = sum(now[name] == then for name, then in kept.items())
+    outcome.num_kept = sum(now[name] == then for name, then in earlier.items())
     lines = [line for line in (plan.folder / "said").read_text().splitlines() if line.startswith("  shard ")]
     outcome.num_twice = sum(times - 1 for times in Counter(line.split(":")[0] for line in lines).values())
-    if outcome.num_kept < len(kept) or outcome.num_twice:
+    if outcome.num_kept < len(earlier) or outcome.num_twice:
         raise SystemExit(
-            f"{len(kept) - outcome.num_kept} finished shards were written again, {outcome.num_twice} twice"
+            f"{len(earlier) - outcome.num_kept} finished shards were written again, {outcome.num_twice} twice"
         )
     names = read_table(out).names  # each shard is compared with its hash
     outcome.num_rows = len(names)
@@ -140,7 +140,7 @@ def embed(plan: Plan, num_processes: int, kills: Sequence[int]) -> Outcome:
 
 
 def row(plan: Plan, outcome: Outcome) -> str:
-    """Of the table."""
+    """A row of the table."""
     killed = ", ".join(map(str, outcome.killed_at)) or "-"
     cells = [
         outcome.num_processes, f"{killed} of {plan.num_shards}", f"{outcome.seconds:.1f}",

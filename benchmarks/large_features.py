@@ -1,4 +1,4 @@
-"""Helper of evaluation.py: a table of features too large for the memory; what a bare pass costs, features, evaluate."""
+"""Helper of evaluation.py: a table of features too large for memory; times of a bare pass, features and evaluate."""
 
 # N rows, D features
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, paired_ratio, quartiles, take_turns, wall_seconds
 from torch import Tensor
 
 import counterpoint as cp
@@ -32,7 +32,7 @@ PLAN = Plan(warm_ups=1, short_rounds=5, long_rounds=3, sample_seconds=0.0)
 
 @dataclass(frozen=True)
 class Used:
-    """What a process took."""
+    """Exit code, time, memory and output of a process."""
 
     exit_code: int
     seconds: float
@@ -41,7 +41,7 @@ class Used:
 
 
 def write_table(folder: Path, num_rows: int, num_features: int) -> None:
-    """Classes that overlap: bank and queries with their labels; the same for the same arguments."""
+    """Write classes that overlap: bank and queries with labels; the same for the same arguments."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(CLASSES, num_features)).astype(np.float32) * 0.12
 
@@ -58,7 +58,7 @@ def write_table(folder: Path, num_rows: int, num_features: int) -> None:
 
 
 def evaluate_table(folder: Path) -> Used:
-    """The command in a process of its own, whose greatest memory the system tells."""
+    """Run the command in a process of its own, whose greatest memory the system tells."""
     queries = ["--test-data", "queries.npy", "--test-labels", "query-labels.npy"]
     start, printed = time.perf_counter(), folder / "printed.txt"
     with printed.open("w", encoding="utf-8") as stream:
@@ -81,7 +81,7 @@ def evaluate_table(folder: Path) -> Used:
 
 
 def large_table(*, is_quick: bool) -> bool:
-    """Print what an evaluation of a large table takes; whether it failed or took more memory than it may."""
+    """Print time and memory of evaluating a large table; tell whether it failed or took more than it may."""
     num_rows, num_features = (5000, 32) if is_quick else (1_000_000, 512)
     with tempfile.TemporaryDirectory() as name:
         write_table(Path(name), num_rows, num_features)
@@ -95,7 +95,7 @@ def large_table(*, is_quick: bool) -> bool:
 
 
 def is_missed(is_met: bool, limit: str) -> bool:
-    """Print whether a limit is met."""
+    """Print whether a limit is met, and tell whether it is missed."""
     print(f"{limit}: {'met' if is_met else 'missed'}.", flush=True)
     return not is_met
 
@@ -106,7 +106,7 @@ def features_beside_pass(*, is_quick: bool) -> bool:
     Pictures are drawn: no time depends on what they show. Labels have ten classes.
 
     Returns:
-        Whether features differ from the pass, or something takes longer than it may.
+        True if features differ from the pass, or something takes longer than it may.
     """
     num_pictures, side = (300, 8) if is_quick else (10_000, 32)
     networks = ("convnet",) if is_quick else ("convnet", "resnet18")
@@ -115,26 +115,26 @@ def features_beside_pass(*, is_quick: bool) -> bool:
 
 @torch.no_grad()
 def _beside_pass(network: str, num_pictures: int, side: int) -> bool:
-    """The table of one network."""
+    """Print the table of one network; tell whether features differ or something takes longer than it may."""
     rng = np.random.default_rng(0)
     pictures = rng.integers(0, 256, (num_pictures, 3, side, side), dtype=np.uint8)
     labels = rng.integers(0, CLASSES, num_pictures)
     subject = open_subject(network, Samples(pictures), EvaluationSettings(device="cpu"), Reporter(quiet=True))
-    encoder, found = subject.encoder, {}
+    encoder, outputs = subject.encoder, {}
     prepared = encoder.prepare(subject.source.store.fetch(range(len(subject.source))))
 
     def bare() -> None:
-        found["bare pass"] = torch.cat([encoder.backbone(part) for part in prepared.split(PIECE)])
+        outputs["bare pass"] = torch.cat([encoder.backbone(part) for part in prepared.split(PIECE)])
 
     def ours() -> None:
-        found["features"] = extract(encoder, subject.source, ["representation"]).representation
+        outputs["features"] = extract(encoder, subject.source, ["representation"]).representation
 
-    def whole() -> None:
+    def evaluation() -> None:
         with torch.enable_grad():
             cp.evaluate(network, data=pictures, labels=labels, device="cpu", cache=False, quiet=True)
 
-    steps = {"features": ours, "bare pass": bare, "evaluate, by default": whole}
-    seconds = take_turns(steps, processor_seconds, PLAN)
+    steps = {"features": ours, "bare pass": bare, "evaluate, by default": evaluation}
+    seconds = take_turns(steps, wall_seconds, PLAN)
     medians = {name: quartiles(spent).median for name, spent in seconds.items()}
     ratio = paired_ratio(seconds["features"], seconds["bare pass"])
     print(f"\n### {num_pictures:,} pictures of {side} px through {network}, {threads()}\n")
@@ -142,7 +142,7 @@ def _beside_pass(network: str, num_pictures: int, side: int) -> bool:
     for name, spent in medians.items():
         print(f"| {name} | {spent:.2f} | {paired_ratio(seconds[name], seconds['bare pass']).median:.2f} |")
     print()
-    if not is_same(found["features"], found["bare pass"]):
+    if not is_same(outputs["features"], outputs["bare pass"]):
         print("both give other features", file=sys.stderr)
         return True
     times, more = MOST_OF_EVALUATION
@@ -155,10 +155,10 @@ def _beside_pass(network: str, num_pictures: int, side: int) -> bool:
 
 
 def is_same(left: Tensor, right: Tensor) -> bool:
-    """Whether features are the same but for rounding."""
+    """Tell whether features are the same but for rounding."""
     return bool(torch.allclose(left, right, rtol=1e-4, atol=1e-5))
 
 
 def threads() -> str:
-    """How many threads torch has, in words."""
+    """Number of torch's threads, in words."""
     return f"{torch.get_num_threads()} threads"

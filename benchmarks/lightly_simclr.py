@@ -141,15 +141,15 @@ def lightly_seconds(setup: Setup, *, loads: bool, skip: int = WARM_UPS) -> list[
 
 
 def differences(method: Method, encoder: str) -> list[str]:
-    """What of the example is not what we train; nothing if the two can be compared."""
+    """Sentences about what differs between the example and what we train; empty if both can be compared."""
     theirs = SimCLR(encoder)
-    found = []
+    sentences = []
     sizes = [sorted(tuple(p.shape) for p in part.parameters()) for part in (method.backbone, theirs.backbone)]
     if sizes[0] != sizes[1]:
         ours, other = (sum(map(math.prod, shapes)) for shapes in sizes)
-        found.append(f"the encoders have other weights: {ours} and {other} numbers")
+        sentences.append(f"the encoders have other weights: {ours} and {other} numbers")
     views = torch.randn(2, 32, EMBEDDING_DIMS, generator=torch.Generator().manual_seed(0))
     ours, other = float(method.loss(*views)), float(theirs.criterion(*views))
     if abs(ours - other) > 1e-5 * abs(other):
-        found.append(f"the losses differ: {ours:.7g} and {other:.7g}")
-    return found
+        sentences.append(f"the losses differ: {ours:.7g} and {other:.7g}")
+    return sentences

@@ -52,9 +52,8 @@ def small_network(width: int) -> nn.Module:
 
 
 def evaluate_ours(run: Path, data: Pictures, width: int) -> dict[str, float]:
-    """``cp.evaluate``."""
-    known = cp.Run(run, data=data.images, labels=data.labels, encoder=small_network(width))
-    rows = cp.evaluate(known, quiet=True).rows
+    """Accuracies by ``cp.evaluate``."""
+    rows = cp.evaluate(cp.Run(run, data=data.images, labels=data.labels, encoder=small_network(width)), quiet=True).rows
     return {f"{row.features}, {row.protocol}": row.accuracy or 0.0 for row in rows}
 
 
@@ -64,7 +63,7 @@ def votes(distances: np.ndarray) -> np.ndarray:
 
 
 def evaluate_peer(run: Path, data: Pictures, width: int) -> dict[str, float]:
-    """The same features by the loaded encoder; kNN, probe and PCA as scikit-learn has them."""
+    """Accuracies of the same features by the loaded encoder, with kNN, probe and PCA of scikit-learn."""
     encoder = cp.load(run, encoder=small_network(width))
     is_query = np.zeros(len(data.labels), bool)
     is_query[split_source(len(is_query), torch.from_numpy(data.labels), HOLDOUT).held_out.numpy()] = True

@@ -22,7 +22,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Case:
-    """What is computed, by whom.
+    """A loss, its size, and its implementations.
 
     Attributes:
         problem: size and temperature.
@@ -35,20 +35,20 @@ class Case:
     is_hessian: bool = False
 
 
-def known(*names: str) -> dict[str, Callable[[Problem], LossFunction]]:
-    """Implementations of ``peer_losses``."""
+def named(*names: str) -> dict[str, Callable[[Problem], LossFunction]]:
+    """Losses of ``peer_losses`` by these names."""
     return {name: lambda problem, name=name: CATALOGUE[problem.kind][name].build(problem).function for name in names}
 
 
 def ours_mio(problem: Problem) -> LossFunction:
-    """``losses.MIOv3``."""
+    """Build ``losses.MIOv3``."""
     from counterpoint.losses import MIOv3  # deferred: peers are measured without it
 
     return MIOv3(temperature=problem.temperature)
 
 
 def dense_mio(problem: Problem) -> LossFunction:
-    """mio2021, Eq. 18, from one matrix."""
+    """Build the loss of mio2021, Eq. 18, from one matrix."""
     n = problem.num_pairs
     is_own = torch.eye(n, dtype=torch.bool).repeat(2, 2)
 
@@ -62,11 +62,11 @@ def dense_mio(problem: Problem) -> LossFunction:
 
 
 CASES: Mapping[str, Case] = {
-    "NT-Xent": Case(Problem("nt-xent", 4096, 128, 0.1), known(OURS, DENSE, "lightly")),
-    "supervised": Case(Problem("supervised", 1024, 128, 0.1), known(OURS, DENSE, "pytorch-metric-learning")),
+    "NT-Xent": Case(Problem("nt-xent", 4096, 128, 0.1), named(OURS, DENSE, "lightly")),
+    "supervised": Case(Problem("supervised", 1024, 128, 0.1), named(OURS, DENSE, "pytorch-metric-learning")),
     "MIO-v3": Case(Problem("nt-xent", 4096, 128, 0.2), {OURS: ours_mio, DENSE: dense_mio}),
-    "cross-modal": Case(Problem("cross-modal", 2048, 512, 0.07), known(OURS, DENSE, "open_clip")),
-    "NT-Xent, Hessian times a vector": Case(Problem("nt-xent", 4096, 128, 0.1), known(OURS, DENSE), is_hessian=True),
+    "cross-modal": Case(Problem("cross-modal", 2048, 512, 0.07), named(OURS, DENSE, "open_clip")),
+    "NT-Xent, Hessian times a vector": Case(Problem("nt-xent", 4096, 128, 0.1), named(OURS, DENSE), is_hessian=True),
 }
 
 

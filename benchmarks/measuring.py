@@ -40,7 +40,7 @@ class Quartiles:
 
 @dataclass(frozen=True)
 class Plan:
-    """How often: calls before measuring, rounds (short and long ones), and the least seconds of a sample."""
+    """Numbers of calls before measuring and of rounds (short and long), and the least seconds of a sample."""
 
     warm_ups: int
     short_rounds: int
@@ -68,7 +68,7 @@ def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
     return quartiles([a / b for a, b in zip(numerators, denominators, strict=False)])
 
 
-def processor_seconds(step: Step, repeats: int) -> float:
+def wall_seconds(step: Step, repeats: int) -> float:
     """Mean wall-clock seconds of one call."""
     start = time.perf_counter()
     for _ in range(repeats):
@@ -98,7 +98,7 @@ class EventClock:
 
 
 def take_turns(steps: Mapping[str, Step], clock: Clock, plan: Plan) -> dict[str, list[float]]:
-    """Seconds of each step in each round, in random order, after warm-ups; slow steps in the first rounds only."""
+    """Seconds of each step in each round, in random order, after warm-ups; slow steps are in the first rounds only."""
     once = {name: clock(step, 1) for name, step in steps.items()}  # the first warm-up
     slow = {name for name, seconds in once.items() if seconds > SLOW_CALL}
     for _ in range(plan.warm_ups - 1):
@@ -167,10 +167,10 @@ def call_in_fresh_process(problem: Problem, provider: str) -> FreshCall:
 
 
 def free_bytes(device: str) -> float:
-    """Memory that can be had without swapping; infinite where the system does not say."""
+    """Memory that can be had without swapping; infinite if the system does not say."""
     if device == "cuda":
-        kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()  # by torch, for its next tensors
-        return float(torch.cuda.mem_get_info()[0] + kept)
+        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()  # torch keeps it for its next tensors
+        return float(torch.cuda.mem_get_info()[0] + unused)
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

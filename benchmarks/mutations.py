@@ -102,8 +102,8 @@ def examine(fault: Fault, workplace: Path, arguments: argparse.Namespace) -> Fin
     near, far = tests_of(fault.file)
     far = [] if arguments.near else far
     path = workplace / "counterpoint" / fault.file
-    whole = path.read_text(encoding="utf-8")
-    lines = whole.split("\n")
+    text = path.read_text(encoding="utf-8")
+    lines = text.split("\n")
     assert lines[fault.line - 1] == fault.before
     lines[fault.line - 1] = fault.after
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -115,7 +115,7 @@ def examine(fault: Fault, workplace: Path, arguments: argparse.Namespace) -> Fin
         if fast is None and not arguments.fast_only:
             thorough = first_failure(workplace, [*near, *far], "thorough", 3 * limit)
     finally:
-        path.write_text(whole, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     return Finding(fault, source_of(fault), fast, thorough)
 
 
@@ -126,13 +126,13 @@ def source_of(fault: Fault) -> str:
 
 def recorded(path: Path) -> dict[Fault, Finding]:
     """Findings so far, of files that have not changed since."""
-    found = {}
+    findings = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         entry = json.loads(line)
         finding = Finding(Fault(**entry.pop("fault")), **entry)
         if (SOURCE / finding.fault.file).exists() and source_of(finding.fault) == finding.source:
-            found[finding.fault] = finding
-    return found
+            findings[finding.fault] = finding
+    return findings
 
 
 def run(faults: Sequence[Fault], arguments: argparse.Namespace) -> None:
@@ -200,7 +200,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def main(words: Sequence[str]) -> int:
-    """Draw, run what is not recorded, print the table; 0 if the fast tier finds what all tests find, else 1."""
+    """Draw, run what is not recorded, print the table; return 0 if the fast tier finds what all tests find, else 1."""
     arguments = parse(words)
     faults = [fault for package in arguments.packages for fault in draw(package, arguments.number, arguments.seed)]
     if arguments.near:
@@ -209,12 +209,12 @@ def main(words: Sequence[str]) -> int:
     if arguments.show:
         print("\n".join(f"{f.file}:{f.line}\n    {f.before.strip()}\n    {f.after.strip()}" for f in faults))
         return 0
-    known = recorded(arguments.record)
+    by_fault = recorded(arguments.record)
     if not arguments.fast_only:
-        known = {fault: finding for fault, finding in known.items() if finding.thorough != NOT_RUN}
-    run([fault for fault in faults if fault not in known], arguments)
-    known = recorded(arguments.record)
-    findings = [known[fault] for fault in faults]
+        by_fault = {fault: finding for fault, finding in by_fault.items() if finding.thorough != NOT_RUN}
+    run([fault for fault in faults if fault not in by_fault], arguments)
+    by_fault = recorded(arguments.record)
+    findings = [by_fault[fault] for fault in faults]
     print(table(findings))
     return int(any(finding.fast is None and finding.thorough not in (None, NOT_RUN) for finding in findings))
 

@@ -27,25 +27,25 @@ MOST_LOST = 0.005  # "almost lossless" in ncl2024, section 5.1: below 0.5 points
 
 @dataclass(frozen=True)
 class Measured:
-    """What was found of one run: its evaluation, and the diagnosis of its embedding."""
+    """The evaluation of one run, and the diagnosis of its embedding."""
 
     evaluation: Evaluation
     embedding: Any
 
     def figure(self, protocol: str) -> float:
-        """A figure of the embedding; of the representation where it is named."""
+        """A figure of the embedding; of the representation if that is named."""
         name, _, features = protocol.partition(" of ")
         return self.evaluation.accuracy(features or "embedding", name)
 
     def lost_by_half(self) -> float:
         """Accuracy of a linear probe on all dimensions, minus that on the half with the highest activation."""
-        kept = f"linear probe keeping {self.embedding.num_dims // 2} by {ORDER}"
-        return self.figure("linear probe") - self.figure(kept)
+        protocol = f"linear probe keeping {self.embedding.num_dims // 2} by {ORDER}"
+        return self.figure("linear probe") - self.figure(protocol)
 
 
 @dataclass(frozen=True)
 class Direction:
-    """What ncl2024 reports, and the figure that shows it.
+    """A direction that ncl2024 reports, and the figure that shows it.
 
     Attributes:
         name: in the table.
@@ -61,13 +61,13 @@ class Direction:
 
 
 def of_diagnosis(name: str) -> Callable[[Measured], float]:
-    """A figure of the embedding's diagnosis."""
-    return lambda found: float(getattr(found.embedding, name))
+    """A function that reads a figure of the embedding's diagnosis."""
+    return lambda run: float(getattr(run.embedding, name))
 
 
 def of_evaluation(protocol: str) -> Callable[[Measured], float]:
-    """A figure of the evaluation."""
-    return lambda found: found.figure(protocol)
+    """A function that reads a figure of the evaluation."""
+    return lambda run: run.figure(protocol)
 
 
 DIRECTIONS = (
@@ -80,27 +80,27 @@ DIRECTIONS = (
 )
 
 
-def measure(method: str, seed: int, asked: argparse.Namespace) -> Measured:
-    """Train a run unless it is there, and measure it."""
-    settings: dict[str, Any] = {"method": method, "seed": seed, "resume": True, "quiet": asked.quiet}
-    settings |= {name: value for name in ("epochs", "batch_size") if (value := getattr(asked, name)) is not None}
-    if asked.test_data is not None:
+def measure(method: str, seed: int, flags: argparse.Namespace) -> Measured:
+    """Train a run unless it exists, and measure it."""
+    settings: dict[str, Any] = {"method": method, "seed": seed, "resume": True, "quiet": flags.quiet}
+    settings |= {name: value for name in ("epochs", "batch_size") if (value := getattr(flags, name)) is not None}
+    if flags.test_data is not None:
         settings["source"] = {"holdout": 0.0}
-    out = asked.out / Path(asked.data).stem / method / f"seed-{seed}"
-    run = cp.train(asked.data, encoder=asked.encoder, out=str(out), **settings)
+    out = flags.out / Path(flags.data).stem / method / f"seed-{seed}"
+    run = cp.train(flags.data, encoder=flags.encoder, out=str(out), **settings)
     evaluation = cp.evaluate(
         run,
-        test_data=asked.test_data,
+        test_data=flags.test_data,
         metrics=("linear-probe", *RETRIEVAL),
         selection=(ORDER.replace(" ", "-"),),
-        quiet=asked.quiet,
+        quiet=flags.quiet,
     )
-    return Measured(evaluation, cp.diagnose(run, quiet=asked.quiet).places["embedding"])
+    return Measured(evaluation, cp.diagnose(run, quiet=flags.quiet).places["embedding"])
 
 
 def line(direction: Direction, by_method: Sequence[Sequence[Measured]]) -> tuple[str, bool]:
     """A line of the table, and whether the direction holds."""
-    first, second = ([direction.figure(found) for found in runs] for runs in by_method)
+    first, second = ([direction.figure(run) for run in runs] for runs in by_method)
     difference = t_interval([ours - base for base, ours in zip(first, second, strict=True)])
     sign = 1 if direction.is_higher else -1
     holds = sign * difference.value > 0
@@ -124,17 +124,17 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs/ncl-directions"))
     parser.add_argument("-q", "--quiet", action="store_true")
-    asked = parser.parse_args()
-    by_method = [[measure(method, seed, asked) for seed in range(asked.seeds)] for method in METHODS]
+    flags = parser.parse_args()
+    by_method = [[measure(method, seed, flags) for seed in range(flags.seeds)] for method in METHODS]
     queries = by_method[0][0].evaluation.split.num_queries
-    print(f"{asked.data}: {asked.seeds} seeds of each method, {queries:,} queries")
+    print(f"{flags.data}: {flags.seeds} seeds of each method, {queries:,} queries")
     print(f"{'figure':<27}{'ncl2024':<11}{'SimCLR':>11}{'NCL':>11}{'difference':>12}  95 % over seeds")
     are_held = True
     for direction in DIRECTIONS:
         row, holds = line(direction, by_method)
         are_held &= holds
         print(row)
-    lost = t_interval([found.lost_by_half() for found in by_method[1]])
+    lost = t_interval([run.lost_by_half() for run in by_method[1]])
     print(f"NCL loses {100 * lost.value:.2f} points by keeping half; almost lossless below {100 * MOST_LOST:.1f}")
     return 0 if are_held else 1
 

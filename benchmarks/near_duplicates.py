@@ -34,7 +34,7 @@ Planted = Mapping[str, list[tuple[int, int]]]  # rows of pictures and of their c
 
 
 def noisy(image: Image.Image, rng: np.random.Generator) -> bytes:
-    """Other pixels by at most 2 levels."""
+    """The picture with noise of at most 2 levels."""
     pixels = np.asarray(image) + rng.integers(-2, 3, (image.height, image.width, 3))
     return encoded(Image.fromarray(pixels.clip(0, 255).astype(np.uint8)), "PNG")
 
@@ -56,7 +56,7 @@ def files_of(folder: Path, number: int, pack: Path | None) -> list[bytes]:
             content, offsets = archive["jpeg"].tobytes(), archive["offsets"][: number // 2 + 1].tolist()
         files = [content[start:stop] for start, stop in pairwise(offsets)]
     render(Plan(folder, number - len(files), 0))
-    return files + [encoded(Image.fromarray(each)) for each in np.load(folder / "pictures.npz")["images"]]
+    return files + [encoded(Image.fromarray(pixels)) for pixels in np.load(folder / "pictures.npz")["images"]]
 
 
 def plant(folder: Path, files: list[bytes], num_copies: int) -> Planted:
@@ -79,21 +79,21 @@ def plant(folder: Path, files: list[bytes], num_copies: int) -> Planted:
 
 
 def found_by(groups: Iterable[set[int]], pairs: Iterable[tuple[int, int]]) -> Proportion:
-    """How many copies are in a group with their picture."""
-    groups_of = dict[int, list[set[int]]]()
+    """Share of the copies that are in a group with their picture."""
+    groups_by_row = dict[int, list[set[int]]]()
     for group in groups:
         for row in group:
-            groups_of.setdefault(row, []).append(group)
-    found = [any(row in group for group in groups_of.get(copy, [])) for row, copy in pairs]
-    return wilson(sum(found), len(found))
+            groups_by_row.setdefault(row, []).append(group)
+    is_together = [any(row in group for group in groups_by_row.get(copy, [])) for row, copy in pairs]
+    return wilson(sum(is_together), len(is_together))
 
 
-def groups_of(found: cp.Audit | cp.Copies) -> list[set[int]]:
-    """Rows of the groups that were named."""
-    if isinstance(found, cp.Copies):
-        return [set(group.rows) for group in found.groups]
-    listed = [each for each in found.observations if each.code in ("same-pixels", "near-copies")]
-    return [set(map(int, group.names)) for each in listed for group in each.groups]
+def groups_of(answer: cp.Audit | cp.Copies) -> list[set[int]]:
+    """Rows of each group of copies that an answer names."""
+    if isinstance(answer, cp.Copies):
+        return [set(group.rows) for group in answer.groups]
+    observations = [entry for entry in answer.observations if entry.code in ("same-pixels", "near-copies")]
+    return [set(map(int, group.names)) for entry in observations for group in entry.groups]
 
 
 def told(share: Proportion) -> str:
@@ -113,28 +113,28 @@ def look(flags: argparse.Namespace, data: Path, planted: Planted) -> None:
         f"{flags.buckets} buckets, Ray": lambda: search(buckets=Buckets(flags.buckets, engine)),
     }
     answers = dict[str, cp.Audit | cp.Copies]()
-    cp.embed(run_folder, str(data), quiet=True)  # whose features are kept
+    cp.embed(run_folder, str(data), quiet=True)  # its features go to the cache
     print(f"| looked at by | seconds | groups | without a planted copy | all copies | {' | '.join(CHANGES)} |")
     print(f"|{'---|' * (5 + len(CHANGES))}")
     for way, find in ways.items():
         if way.endswith("Ray") and not flags.workers:
             continue
         begun = time.perf_counter()
-        found = find()
-        seconds, groups = time.perf_counter() - begun, groups_of(found)
-        answers[way] = found.model_copy(update={"seconds": 0}) if isinstance(found, cp.Audit) else found
+        answer = find()
+        seconds, groups = time.perf_counter() - begun, groups_of(answer)
+        answers[way] = answer.model_copy(update={"seconds": 0}) if isinstance(answer, cp.Audit) else answer
         copies = {copy for pairs in planted.values() for _, copy in pairs}
         shares = [found_by(groups, pairs) for pairs in planted.values()]
-        every = wilson(sum(each.correct for each in shares), sum(each.total for each in shares))
+        every = wilson(sum(share.correct for share in shares), sum(share.total for share in shares))
         cells = [f"{seconds:.0f}", f"{len(groups):,}", f"{sum(not copies & group for group in groups):,}"]
         print(f"| {' | '.join([way, *cells, *map(told, (every, *shares))])} |", flush=True)
     for way in [way for way in answers if f"{way}, Ray" in answers]:
         if answers[way] != answers[f"{way}, Ray"]:
             raise SystemExit(f"{way}: workers of Ray found something else")
     print()
-    for way, found in answers.items():
-        if isinstance(found, cp.Copies):
-            print(f"{way}: {' '.join(found.reading)}")
+    for way, answer in answers.items():
+        if isinstance(answer, cp.Copies):
+            print(f"{way}: {' '.join(answer.reading)}")
 
 
 def main() -> None:

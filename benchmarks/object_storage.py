@@ -50,21 +50,21 @@ CASES = {
 
 
 class SimulatedStore:
-    """A store of pictures in folders, or in one, which answers what is asked of a file system of pyarrow."""
+    """A store of pictures in folders, or in one, which answers as a file system of pyarrow."""
 
     type_name = "simulated"
 
     def __init__(self, num_objects: int, folder_rows: int) -> None:
         self.num_objects, self.folder_rows = num_objects, folder_rows
 
-    def get_file_info(self, asked: Any) -> list[fs.FileInfo]:
-        """Of the one place whose name is asked for; or of all that is in a folder."""
-        if isinstance(asked, list):
-            return [fs.FileInfo(asked[0], fs.FileType.Directory)]
-        above, _, folder = asked.base_dir.rpartition("/photos")
+    def get_file_info(self, selector: Any) -> list[fs.FileInfo]:
+        """Information on the one place that is named, or on all that lies in a folder."""
+        if isinstance(selector, list):
+            return [fs.FileInfo(selector[0], fs.FileType.Directory)]
+        above, _, folder = selector.base_dir.rpartition("/photos")
         if not folder:
             folders = range(-(-self.num_objects // self.folder_rows))
-            return [fs.FileInfo(f"{asked.base_dir}/{at:06d}", fs.FileType.Directory) for at in folders]
+            return [fs.FileInfo(f"{selector.base_dir}/{at:06d}", fs.FileType.Directory) for at in folders]
         if not folder[1:].isdecimal():  # a part such as train
             return []
         first = int(folder[1:]) * self.folder_rows
@@ -84,7 +84,7 @@ def made(num_rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
 
 
 def link_pictures(folder: Path, number: int) -> None:
-    """One small picture under many names."""
+    """Write one small picture under many names."""
     folder.mkdir()
     picture = folder / "picture"
     Image.new("RGB", (8, 8)).save(picture, "JPEG")
@@ -107,7 +107,7 @@ def watch(most: list[int], is_over: threading.Event) -> None:
 
 
 def opened(folder: Path, number: int) -> tuple[int, AuditedData]:
-    """What this process holds before and after it has opened the listing, as the command or as a worker."""
+    """KiB that this process holds before it opens the listing, and the listing, as the command or a worker opens it."""
     before = held()
     os.environ["COUNTERPOINT_CACHE"] = str(folder)
     store = SimulatedStore(number, FOLDER_ROWS)
@@ -189,14 +189,14 @@ def main() -> None:
         "--files", type=int, default=50_000, help="that are indexed; a file system has a limit of names of a file"
     )
     parser.add_argument("--case", choices=list(CASES), help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.case is not None:
+    flags = parser.parse_args()
+    if flags.case is not None:
         with tempfile.TemporaryDirectory() as folder:
-            run_case(asked.case, asked.rows, Path(folder))
+            run_case(flags.case, flags.rows, Path(folder))
         return
     print("| case | objects | MiB above the libraries | seconds |\n|---|---:|---:|---:|")
     for case, words in CASES.items():
-        number = {"folders": asked.objects, "flat": asked.objects, "index": asked.files}.get(case, asked.rows)
+        number = {"folders": flags.objects, "flat": flags.objects, "index": flags.files}.get(case, flags.rows)
         command = [sys.executable, __file__, "--case", case, "--rows", str(number)]
         peak, seconds = subprocess.run(command, capture_output=True, text=True, check=True).stdout.rsplit(maxsplit=1)
         print(f"| {words} | {number:,} | {peak} | {seconds} |", flush=True)

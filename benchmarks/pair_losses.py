@@ -38,9 +38,9 @@ from measuring import (
     extra_on_gpu,
     free_bytes,
     paired_ratio,
-    processor_seconds,
     quartiles,
     take_turns,
+    wall_seconds,
 )
 from peer_losses import CATALOGUE, COMPILED, DENSE, OURS, Provider, bare_products
 from problems import Precision, Problem, make_inputs, set_precision
@@ -111,7 +111,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def problems(arguments: argparse.Namespace) -> Iterator[Problem]:
-    """Everything to measure, in the order of the tables."""
+    """All problems to measure, in the order of the tables."""
     device = arguments.device
     for precision in PRECISIONS[device]:
         made = {"precision": precision, "device": device}
@@ -132,7 +132,7 @@ def problems(arguments: argparse.Namespace) -> Iterator[Problem]:
 
 
 def truth_of(problem: Problem, x0: Tensor, x1: Tensor) -> Truth:
-    """The oracle in float64; beyond what that allows, for some rows and, on a CPU, in float32."""
+    """The oracle in float64; of large problems for some rows and, on a CPU, in float32."""
     is_large = 2 * problem.num_pairs > FULLY_CHECKED
     rows = torch.linspace(0, 2 * problem.num_pairs - 1, SAMPLED_ROWS).long().to(problem.device) if is_large else None
     dtype = torch.float32 if is_large and problem.device == "cpu" else torch.float64
@@ -170,8 +170,8 @@ def prepare(problem: Problem, name: str, inputs: tuple[Tensor, Tensor], truth: T
         return Row(name, remarks=(f"{'failed' if name == OURS else 'skipped'}: cannot be imported ({error})",)), None
     except Exception as error:  # whatever a library raises belongs in its row; the others are still measured
         is_of_compiler = type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
-        what = "does not compile" if is_of_compiler else f"failed: {type(error).__name__}"
-        return Row(name, remarks=(f"{what}: {str(error).strip().partition(chr(10))[0]}",)), None
+        failure = "does not compile" if is_of_compiler else f"failed: {type(error).__name__}"
+        return Row(name, remarks=(f"{failure}: {str(error).strip().partition(chr(10))[0]}",)), None
     notes = (built.note,) if built.note else ()
     verdict = errors.verdict(problem.precision)
     if verdict:
@@ -248,13 +248,13 @@ def measure_alone(problem: Problem) -> Section:
     if step is None:
         return Section(problem, 0, (row,))
     remarks = (*row.remarks, "one call in a fresh process")
-    found = replace(row, seconds=quartiles([call.seconds]), extra_mib=call.extra_mib, remarks=remarks)
+    timed = replace(row, seconds=quartiles([call.seconds]), extra_mib=call.extra_mib, remarks=remarks)
     others = (Row(name, remarks=("not tried at this size",)) for name in CATALOGUE[problem.kind] if name != OURS)
-    return Section(problem, 1, (found, *others))
+    return Section(problem, 1, (timed, *others))
 
 
 def names_to_weigh(problem: Problem, *, is_quick: bool) -> Sequence[str]:
-    """Whose memory is measured: a fresh process each on a CPU, so not at every size."""
+    """Implementations whose memory is measured: each takes a fresh process on a CPU, so not at every size."""
     if is_quick:
         return (OURS, DENSE) if problem.num_pairs == 32 and problem.kind == "nt-xent" else ()
     is_worth_it = problem.device == "cuda" or problem.num_pairs >= CPU_MEMORY_FROM
@@ -262,7 +262,7 @@ def names_to_weigh(problem: Problem, *, is_quick: bool) -> Sequence[str]:
 
 
 def measure_beside_load(*, is_quick: bool) -> int:
-    """Tables of the cases under each load, and whether bits depend on the number of threads; the exit code."""
+    """Print tables of the cases under each load, and whether bits depend on the threads; return the exit code."""
     print(heading("cpu"), LOAD_NOTES, sep="\n\n", flush=True)
     failures = 0
     for title, case in CASES.items():
@@ -282,7 +282,7 @@ def measure_beside_load(*, is_quick: bool) -> int:
 
 
 def measure_grid(arguments: argparse.Namespace) -> int:
-    """Lines of the grid as they come; the exit code."""
+    """Print lines of the grid as they come; return the exit code."""
     lines, failures = csv.writer(sys.stdout), 0
     lines.writerow(GRID_HEADER)
     threads = (1, 2) if arguments.threads is None else (arguments.threads,)
@@ -292,7 +292,7 @@ def measure_grid(arguments: argparse.Namespace) -> int:
         torch.compiler.reset()  # or the limit of recompilations is reached
         problem = Problem("nt-xent", n, num_features, tau)
         with beside(load):
-            rows = measure(problem, processor_seconds, GRID_PLAN, memory_of=()).rows
+            rows = measure(problem, wall_seconds, GRID_PLAN, memory_of=()).rows
         for row in rows:
             times = [1000 * x for x in astuple(row.seconds)] if row.seconds else [math.nan] * 3
             ratios = astuple(row.ratio) if row.ratio else [math.nan] * 3
@@ -314,7 +314,7 @@ def main(words: Sequence[str]) -> int:
         return measure_beside_load(is_quick=arguments.quick)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
-    clock = EventClock() if arguments.device == "cuda" else processor_seconds
+    clock = EventClock() if arguments.device == "cuda" else wall_seconds
     plan = QUICK_PLAN if arguments.quick else PLANS[arguments.device]
     notes = NOTES.format(memory_from=CPU_MEMORY_FROM, rows=FULLY_CHECKED, sampled=SAMPLED_ROWS)
     print(heading(arguments.device), notes, sep="\n\n", flush=True)

@@ -1,4 +1,4 @@
-"""Who is measured: ours, the peers, dense torch and its chunked form, and the bare matrix products.
+"""Implementations that are measured: ours, the peers, dense torch and its chunked form, and bare matrix products.
 
 Everyone takes raw rows and normalises them within the measured time. Libraries are imported only by who needs them, so
 that a fresh process holds one of them and a missing one is named.
@@ -34,7 +34,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Provider:
-    """Somebody's implementation.
+    """An implementation of a loss.
 
     Attributes:
         build: makes the loss for a problem; raises ImportError if its library is missing.
@@ -50,14 +50,14 @@ class Provider:
 
 
 def ours_nt_xent(problem: Problem) -> Built:
-    """``losses.InfoNCE`` as it comes."""
+    """``losses.InfoNCE`` with its defaults, but for the temperature."""
     from counterpoint.losses import InfoNCE  # deferred: peers are measured without it
 
     return Built(InfoNCE(temperature=problem.temperature).to(problem.device))
 
 
 def compiled(build: Callable[[Problem], Built]) -> Callable[[Problem], Built]:
-    """The same through ``torch.compile``, without breaks in its graph."""
+    """The builder of a loss through ``torch.compile``, without breaks in its graph."""
 
     def build_compiled(problem: Problem) -> Built:
         built = build(problem)
@@ -250,7 +250,7 @@ def _partners(problem: Problem) -> Tensor:
 
 
 def _on_unit_rows(function: LossFunction) -> LossFunction:
-    """Normalise first."""
+    """The loss of normalised rows."""
     return lambda x0, x1: function(F.normalize(x0), F.normalize(x1))
 
 
@@ -263,49 +263,49 @@ def _sum_of_chunks(chunk: Callable[[Tensor, Tensor, int], Tensor], rows_RD: Tens
     return total
 
 
-def _matrices(count: float) -> Callable[[Problem], float]:
-    """As many score matrices at once."""
+def _matrix_bytes(count: float) -> Callable[[Problem], float]:
+    """Extra memory of so many score matrices at once."""
     return lambda problem: count * problem.matrix_bytes
 
 
-def _few(problem: Problem) -> float:
-    """Linear in the rows."""
+def _linear_bytes(problem: Problem) -> float:
+    """Extra memory that is linear in the rows."""
     return 64 * MIB + 64 * problem.side * problem.num_features
 
 
-def _chunks(problem: Problem) -> float:
-    return _few(problem) + 20 * CHUNK_ROWS * problem.side
+def _chunk_bytes(problem: Problem) -> float:
+    return _linear_bytes(problem) + 20 * CHUNK_ROWS * problem.side
 
 
-def _all_pairs_of_pairs(problem: Problem) -> float:
-    """Every positive pair against every negative pair; 4.25 copies were measured."""
+def _pairs_of_pairs_bytes(problem: Problem) -> float:
+    """Extra memory of every positive pair against every negative pair; 4.25 copies were measured."""
     return 4.5 * problem.side * problem.matrix_bytes
 
 
 NT_XENT: Mapping[str, Provider] = {
-    OURS: Provider(ours_nt_xent, _few),
-    DENSE: Provider(dense_nt_xent, _matrices(5)),
-    "dense torch, chunked": Provider(chunked_nt_xent, _chunks),
-    "lightly": Provider(lightly_nt_xent, _matrices(7)),
-    "pytorch-metric-learning": Provider(metric_learning_nt_xent, _all_pairs_of_pairs, max_pairs=256),
+    OURS: Provider(ours_nt_xent, _linear_bytes),
+    DENSE: Provider(dense_nt_xent, _matrix_bytes(5)),
+    "dense torch, chunked": Provider(chunked_nt_xent, _chunk_bytes),
+    "lightly": Provider(lightly_nt_xent, _matrix_bytes(7)),
+    "pytorch-metric-learning": Provider(metric_learning_nt_xent, _pairs_of_pairs_bytes, max_pairs=256),
 }
 CROSS_MODAL: Mapping[str, Provider] = {
-    OURS: Provider(ours_cross_modal, _few),
-    DENSE: Provider(dense_cross_modal, _matrices(5)),
-    "dense torch, chunked": Provider(chunked_cross_modal, _chunks),
-    "open_clip": Provider(open_clip_cross_modal, _matrices(6)),
-    "Inf-CL": Provider(inf_cl_cross_modal, _few, cuda_only=True),
-    "memeff": Provider(memeff_cross_modal, _few, cuda_only=True),
+    OURS: Provider(ours_cross_modal, _linear_bytes),
+    DENSE: Provider(dense_cross_modal, _matrix_bytes(5)),
+    "dense torch, chunked": Provider(chunked_cross_modal, _chunk_bytes),
+    "open_clip": Provider(open_clip_cross_modal, _matrix_bytes(6)),
+    "Inf-CL": Provider(inf_cl_cross_modal, _linear_bytes, cuda_only=True),
+    "memeff": Provider(memeff_cross_modal, _linear_bytes, cuda_only=True),
 }
 SUPERVISED: Mapping[str, Provider] = {
-    OURS: Provider(ours_supervised, _few),
-    DENSE: Provider(dense_supervised, _matrices(6)),
-    "pytorch-metric-learning": Provider(metric_learning_supervised, _matrices(8)),
+    OURS: Provider(ours_supervised, _linear_bytes),
+    DENSE: Provider(dense_supervised, _matrix_bytes(6)),
+    "pytorch-metric-learning": Provider(metric_learning_supervised, _matrix_bytes(8)),
 }
 SIGMOID: Mapping[str, Provider] = {
-    OURS: Provider(ours_sigmoid, _few),
-    DENSE: Provider(dense_sigmoid, _matrices(6)),
-    "open_clip": Provider(open_clip_sigmoid, _matrices(6)),
+    OURS: Provider(ours_sigmoid, _linear_bytes),
+    DENSE: Provider(dense_sigmoid, _matrix_bytes(6)),
+    "open_clip": Provider(open_clip_sigmoid, _matrix_bytes(6)),
 }
 CATALOGUE: Mapping[str, Mapping[str, Provider]] = {
     "nt-xent": NT_XENT,
@@ -316,7 +316,7 @@ CATALOGUE: Mapping[str, Mapping[str, Provider]] = {
 # Compiling takes longer than all the rest: at some sizes only.
 COMPILED: Mapping[str, Mapping[str, Provider]] = {
     "nt-xent": {
-        f"{DENSE}, compiled": Provider(compiled(dense_nt_xent), _matrices(5)),
+        f"{DENSE}, compiled": Provider(compiled(dense_nt_xent), _matrix_bytes(5)),
     },
     "cross-modal": {},
     "supervised": {},

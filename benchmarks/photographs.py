@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from measuring import Plan, processor_seconds, take_turns
+from measuring import Plan, take_turns, wall_seconds
 from PIL import Image
 from result_tables import heading
 from torch.utils.data import DataLoader
@@ -62,7 +62,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def write_photographs(folder: Path, number: int, side: int) -> None:
-    """JPEG files in folders of classes: smooth colours with some noise, which compress as photographs do."""
+    """Write JPEG files in folders of classes: smooth colours with some noise, which compress as photographs do."""
     generator = np.random.default_rng(0)
     contents = []
     for _ in range(min(number, 256)):
@@ -91,7 +91,7 @@ def our_batches(source: Source, threads: int) -> Iterator[Batch]:
 
 
 def our_views(folder: Path, side: int, threads: int) -> Callable[[], None]:
-    """Decode and draw one epoch."""
+    """A step that decodes and draws one epoch."""
     source = opened(folder, side)
     drawer = ViewDrawer(PRESETS["lightly-cifar"], torch.tensor(MEAN), torch.tensor(STD), 0)
 
@@ -104,7 +104,7 @@ def our_views(folder: Path, side: int, threads: int) -> Callable[[], None]:
 
 
 def torchvision_views(folder: Path, side: int, threads: int) -> Callable[[], None]:
-    """Both views of each picture in the workers."""
+    """A step that draws both views of each picture in the workers."""
     recipe = torchvision_recipe(Work(torch.zeros(1, 3, side, side), BATCH, threads), is_tensor=False)
     loader = workers(ImageFolder(str(folder), lambda picture: (recipe(picture), recipe(picture))), threads)
 
@@ -116,7 +116,7 @@ def torchvision_views(folder: Path, side: int, threads: int) -> Callable[[], Non
 
 
 def kornia_views(folder: Path, side: int, threads: int) -> Callable[[], None]:
-    """Decoded in the workers, drawn batch by batch."""
+    """A step that decodes in the workers, and draws batch by batch."""
     recipe = kornia_recipe(side)
     to_bytes = v2.Compose([v2.Resize((side, side)), v2.PILToTensor()])
     loader = workers(ImageFolder(str(folder), to_bytes), threads)
@@ -140,12 +140,12 @@ def compare_views(side: int, arguments: argparse.Namespace) -> str:
         write_photographs(Path(place), arguments.images, side)
         makers = {OURS: our_views, TORCHVISION: torchvision_views, KORNIA: kornia_views}
         steps = {name: make(Path(place), side, arguments.threads) for name, make in makers.items()}
-        seconds = take_turns(steps, processor_seconds, Plan(1, arguments.rounds, arguments.rounds, 0.0))
+        seconds = take_turns(steps, wall_seconds, Plan(1, arguments.rounds, arguments.rounds, 0.0))
     return f"### {side} px\n\n{table(seconds, dict.fromkeys(makers, '-'), 2 * arguments.images)}"
 
 
 def compare_reading(arguments: argparse.Namespace) -> str:
-    """Seconds from a path to the last batch of bytes, once each, torchvision first and again last."""
+    """A table of seconds from a path to the last batch of bytes, torchvision first and again last."""
     lines = ["| who | seconds | files/s |", "|---|---:|---:|"]
     with tempfile.TemporaryDirectory() as place:
         write_photographs(Path(place), arguments.files, FILES_SIDE)
@@ -172,7 +172,7 @@ def compare_reading(arguments: argparse.Namespace) -> str:
 
 
 def compare_decoders() -> str:
-    """Microseconds of processor time a picture, by side: the least of five turns."""
+    """A table of microseconds of processor time a picture, by side: the least of five turns."""
     lines = ["| px | Pillow | simplejpeg |", "|---:|---:|---:|"]
     for side in (FILES_SIDE, 64, 128, 256, 512):
         with tempfile.TemporaryDirectory() as place:

@@ -87,8 +87,8 @@ def _export(archive: Path, folder: Path, split: str, number: int, draw: random.R
     with np.load(archive) as opened:
         offsets, labels = opened["offsets"], opened["labels"]
         jpeg, classes = opened["jpeg"].tobytes(), [str(name) for name in opened["class_names"]]
-    known = [place for place in range(len(labels)) if classes[labels[place]] not in LEFT_OUT]
-    chosen = sorted(draw.sample(known, min(number, len(known))))
+    places = [place for place in range(len(labels)) if classes[labels[place]] not in LEFT_OUT]
+    chosen = sorted(draw.sample(places, min(number, len(places))))
     names = []
     for count, place in enumerate(chosen):
         name = f"{split}/{classes[labels[place]]}/{ODD_NAMES[count % len(ODD_NAMES)].format(n=count)}"
@@ -98,7 +98,7 @@ def _export(archive: Path, folder: Path, split: str, number: int, draw: random.R
 
 
 def _plant_copies(planted: Planted, train: list[str]) -> None:
-    """Copies byte for byte, near copies, and both of training photographs in the test part."""
+    """Plant copies byte for byte, near copies, and both of training photographs in the test part."""
     for _ in range(NUM_EACH):
         name = train.pop()
         copy = _beside(name, "copy of {stem}.jpg")
@@ -121,12 +121,12 @@ def _plant_copies(planted: Planted, train: list[str]) -> None:
 
 
 def _plant_damage(planted: Planted, train: list[str]) -> None:
-    """Files that are no pictures any more."""
+    """Replace photographs by files that are no pictures any more."""
     for _ in range(NUM_EACH):
         cut, empty, text = (train.pop() for _ in range(3))
-        whole = (planted.folder / cut).read_bytes()
+        jpeg = (planted.folder / cut).read_bytes()
         for name, content, kind in (
-            (cut, whole[: len(whole) * 6 // 10], "cut off"),
+            (cut, jpeg[: len(jpeg) * 6 // 10], "cut off"),
             (empty, b"", "no bytes"),
             (text, b"This is a note, not a picture.\n", "text named as a picture"),
         ):
@@ -136,7 +136,7 @@ def _plant_damage(planted: Planted, train: list[str]) -> None:
 
 
 def _plant_forms(planted: Planted, train: list[str]) -> None:
-    """Pictures of other forms than their name says, or than usual, and such as show nothing."""
+    """Replace photographs by pictures of unusual forms, such as those that show nothing."""
     for _ in range(NUM_EACH):
         for kind, (code, pattern, change) in FORMS.items():
             name = train.pop()
@@ -154,14 +154,14 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _beside(name: str, pattern: str) -> str:
-    """A file in the class folder of another, named after the folder it lies in and itself."""
+    """A name in the class folder of another file, whose sub-folders and stem fill in the pattern."""
     split, label, *rest = Path(name).parts
     stem = " ".join([*rest[:-1], Path(rest[-1]).stem])
     return f"{split}/{label}/{pattern.format(stem=stem)}"
 
 
 def _saved(picture: Image.Image, form: str, **options: object) -> bytes:
-    """As a file in memory."""
+    """The bytes of the picture's file."""
     stream = io.BytesIO()
     picture.save(stream, form, **options)
     return stream.getvalue()

@@ -1,4 +1,4 @@
-"""What is measured: the loss, its size and precision, and inputs with a fixed seed."""
+"""Problems that are measured: the loss, its size and precision, and inputs with a fixed seed."""
 
 # N pairs, R = 2 N rows for two views, D features
 
@@ -66,7 +66,7 @@ class Problem:
 
     @property
     def title(self) -> str:
-        """As a heading."""
+        """The problem as a heading."""
         rows = f" pairs ({self.side} rows)" if self.kind in ALL_ROWS else ""
         size = f"{'n' if self.kind in ALL_ROWS else 'N'} = {self.num_pairs}{rows}, D = {self.num_features}"
         return f"{TITLES[self.kind]}, {size}, tau = {self.temperature:g}, {self.precision}"
@@ -89,5 +89,5 @@ def make_inputs(problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def set_precision(precision: Precision) -> None:
-    """Products of float32 matrices: TF32 or bfloat16 where asked, else exact float32."""
+    """Set the precision of products of float32 matrices: TF32 or bfloat16 if asked for, else exact float32."""
     torch.set_float32_matmul_precision({"tf32": "high", "bfloat16": "medium"}.get(precision, "highest"))

@@ -50,11 +50,11 @@ class Timing:
 
 
 def begin() -> None:
-    """Nothing is opened."""
+    """Open nothing."""
 
 
 def nothing(state: None, item: int) -> None:
-    """Nothing is done."""
+    """Do nothing."""
 
 
 def overhead(num_pieces: int, workers: int) -> tuple[float, float]:
@@ -81,7 +81,7 @@ def embed(plan: Plan, name: str, how: str) -> Timing:
 
 def running_workers() -> list[int]:
     """Actors among the processes that this one has started, by their ids."""
-    parents, found = dict[int, int](), []
+    parents, workers = dict[int, int](), []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
             continue
@@ -91,12 +91,12 @@ def running_workers() -> list[int]:
             continue
         parents[int(folder.name)] = int(status.rpartition(")")[2].split()[1])
         if title.startswith("ray::_Worker"):
-            found.append(int(folder.name))
-    return [process for process in found if os.getpid() in ancestors(process, parents)]
+            workers.append(int(folder.name))
+    return [process for process in workers if os.getpid() in ancestors(process, parents)]
 
 
 def ancestors(process: int, parents: dict[int, int]) -> Iterator[int]:
-    """Parent, parent's parent and so on."""
+    """Parent of a process, the parent's parent, and so on."""
     while process in parents:
         process = parents[process]
         yield process
@@ -121,7 +121,7 @@ def killed(plan: Plan, draws: random.Random) -> str:
         f"--engine ray --workers 2 --address {cluster.address}"
     )
     moments = sorted(draws.sample(range(1, plan.num_shards - 3), 4))
-    command, kept = counterpoint(plan, words), dict[str, int]()
+    command, earlier = counterpoint(plan, words), dict[str, int]()
     for event, moment in zip(("worker", "node", "worker", "command"), moments, strict=True):
         wait_for(lambda moment=moment: len(finished(out)) >= moment)
         wait_for(running_workers)
@@ -132,19 +132,19 @@ def killed(plan: Plan, draws: random.Random) -> str:
             cluster.add_node(num_cpus=1)
         else:
             os.kill(draws.choice(running_workers()) if event == "worker" else command.pid, signal.SIGKILL)
-        kept = {**finished(out), **kept}
+        earlier = {**finished(out), **earlier}
     if command.wait(SECONDS) != -signal.SIGKILL:
         raise SystemExit("the command was not killed")
     wait_for(lambda: not running_workers())  # its workers end with it
-    kept = {**finished(out), **kept}
+    earlier = {**finished(out), **earlier}
     run(plan, words)
     now = finished(out)
-    if again := [shard for shard, then in kept.items() if now[shard] != then]:
+    if again := [shard for shard, then in earlier.items() if now[shard] != then]:
         raise SystemExit(f"finished shards were made again: {', '.join(again)}")
     cluster.shutdown()
     print(
         f"\nWorkers killed at shards {moments[0]} and {moments[2]}, a node stopped and started at {moments[1]}, the "
-        f"command killed at {moments[3]} of {plan.num_shards}; {len(kept)} shards were kept, none was made again."
+        f"command killed at {moments[3]} of {plan.num_shards}; {len(earlier)} shards were kept, none was made again."
     )
     return sha256_of(out / MANIFEST)
 
@@ -163,26 +163,26 @@ def main() -> None:
     os.environ["PYTHONPATH"] = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     print("| workers | seconds until they answer | milliseconds per piece of nothing |\n|---|---|---|")
     for workers in (1, 2):
-        start, each = overhead(flags.pieces, workers)
-        print(f"| {workers} | {start:.1f} | {1000 * each:.2f} |", flush=True)
+        ready, per_piece = overhead(flags.pieces, workers)
+        print(f"| {workers} | {ready:.1f} | {1000 * per_piece:.2f} |", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(Path(folder), flags.pictures, flags.shards or max(1, flags.pictures // 40))
         render(plan)
         run(plan, f"train --data few.npz --encoder {flags.encoder} --epochs 1 --out run")
         print(f"\n{plan.num_pictures:,} pictures of {SIDE} x {SIDE}, shards of {plan.shard_rows:,}, {flags.encoder}\n")
-        found: dict[str, list[Timing]] = {name: [] for name in ENGINES}
+        by_engine: dict[str, list[Timing]] = {name: [] for name in ENGINES}
         for number in range(flags.rounds):
             for place, (name, how) in enumerate(ENGINES.items()):
-                found[name].append(embed(plan, f"table-{number}-{place}", how))
+                by_engine[name].append(embed(plan, f"table-{number}-{place}", how))
         print("| who | seconds | pictures/s after the first shard | beside the row above |\n|---|---|---|---|")
         before: list[Timing] = []
-        for name, timings in found.items():
-            rate = statistics.median(each.rate for each in timings)
+        for name, timings in by_engine.items():
+            rate = statistics.median(t.rate for t in timings)
             ratios = [own.rate / other.rate for own, other in zip(timings, before, strict=False)]
             beside = f"{statistics.median(ratios):.2f}" if ratios else "-"
-            print(f"| {name} | {statistics.median(each.seconds for each in timings):.1f} | {rate:,.0f} | {beside} |")
+            print(f"| {name} | {statistics.median(t.seconds for t in timings):.1f} | {rate:,.0f} | {beside} |")
             before = timings
-        tables = {each.sha256 for timings in found.values() for each in timings} | {
+        tables = {timing.sha256 for timings in by_engine.values() for timing in timings} | {
             killed(plan, random.Random(flags.seed))
         }
         if len(tables) > 1:

@@ -16,21 +16,21 @@ from counterpoint.core.validation import parse_yaml
 
 
 def compare(data: str, minutes: float, folder: Path) -> tuple[str, float | None]:
-    """One row: what was promised, and what it took; no ratio where no step could be timed within its share."""
-    found = cp.recommend(data, minutes=minutes, quiet=True)
-    config = found.save(folder / "recommended.yaml")
+    """A row with the promised and the measured time, and their ratio; None if no step could be timed in its share."""
+    advice = cp.recommend(data, minutes=minutes, quiet=True)
+    config = advice.save(folder / "recommended.yaml")
     settings = parse_yaml(config.read_text(encoding="utf-8"), str(config))
     assert isinstance(settings, dict)
     started = time.perf_counter()
     cp.train(settings.pop("data"), out=folder / "run", overwrite=True, quiet=True, **settings)
-    taken = time.perf_counter() - started
+    seconds = time.perf_counter() - started
     name = f"{Path(data).parent.name}/{Path(data).name}"
     encoder, epochs = settings["encoder"], settings["epochs"]
-    if found.low is None or found.seconds is None or found.high is None:
-        return f"| {name} | {encoder} | {epochs} | not timed | {taken:.0f} s | – |", None
-    is_within = "yes" if found.low <= taken <= found.high else "no"
-    promised = f"{found.seconds:.0f} s [{found.low:.0f}, {found.high:.0f}]"
-    return f"| {name} | {encoder} | {epochs} | {promised} | {taken:.0f} s | {is_within} |", taken / found.seconds
+    if advice.low is None or advice.seconds is None or advice.high is None:
+        return f"| {name} | {encoder} | {epochs} | not timed | {seconds:.0f} s | – |", None
+    is_within = "yes" if advice.low <= seconds <= advice.high else "no"
+    promised = f"{advice.seconds:.0f} s [{advice.low:.0f}, {advice.high:.0f}]"
+    return f"| {name} | {encoder} | {epochs} | {promised} | {seconds:.0f} s | {is_within} |", seconds / advice.seconds
 
 
 def main() -> None:

@@ -44,17 +44,17 @@ def pictures(num: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.
     return (waves + 0.05 * torch.randn(waves.shape, generator=generator)).clamp(0, 1), labels
 
 
-def timed(what: str, work: Callable[[], Result]) -> Result:
+def timed(title: str, work: Callable[[], Result]) -> Result:
     """Do one step and print its time."""
     began = time.process_time()
-    found = work()
-    print(f"| {what} | {time.process_time() - began:.1f} s |")
-    return found
+    result = work()
+    print(f"| {title} | {time.process_time() - began:.1f} s |")
+    return result
 
 
 def opened(page: Path) -> float | None:
     """Seconds until a browser has drawn the page; None without a browser."""
-    executable = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     try:
         from playwright.sync_api import sync_playwright  # deferred: measured only where it is installed
     except ImportError:
@@ -87,17 +87,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = create_run(Path(place) / "run", overwrite=False)
         print(f"{num} pictures, {flags.dims} dimensions\n\n| step | processor, one thread |\n|---|---|")
         features = {"embedding": embedding, "representation": small}
-        known = timed(
+        collection = timed(
             "choose, decompose, shrink pictures", lambda: collect(source, features, is_nonnegative=True, threshold=1e-5)
         )
-        write_collection(folder, known)
+        write_collection(folder, collection)
         write_sealed(folder.findings, {"collection": {"sha256": sha256_of(folder.collection)}})
         timed("lay out the map", lambda: make_map(folder, quiet=True))
         page = timed("write the page", lambda: report(folder.path, bare=True))
         seconds, size = opened(page), page.stat().st_size
         print(f"| open in Chromium, by the clock | {'no browser' if seconds is None else f'{seconds:.2f} s'} |")
-        kept = folder.collection.stat().st_size / 1e6
-        print(f"\nPage {size / 1e6:.2f} MB of 8, samples kept {kept:.2f} MB.")
+        size_mb = folder.collection.stat().st_size / 1e6
+        print(f"\nPage {size / 1e6:.2f} MB of 8, samples kept {size_mb:.2f} MB.")
     return int(size > MAX_BYTES)
 
 

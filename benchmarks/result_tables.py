@@ -24,7 +24,7 @@ RULE = "|---|---:|---:|---|---:|---|---|---|"
 
 @dataclass(frozen=True)
 class Row:
-    """What was found of one implementation; None where it was not measured."""
+    """Figures of one implementation; None if they were not measured."""
 
     provider: str
     seconds: Quartiles | None = None
@@ -45,7 +45,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure should be.
+    """A limit that a figure should meet.
 
     Attributes:
         device, kind, sizes, precisions: where it holds.
@@ -63,7 +63,7 @@ class Target:
     limit: float
 
     def holds_for(self, problem: Problem, provider: str, figure: str) -> bool:
-        """Whether this target belongs beside a figure."""
+        """Tell whether this target belongs beside a figure."""
         place = (problem.device, problem.kind, provider, figure)
         is_here = place == (self.device, self.kind, self.provider, self.figure)
         return is_here and problem.num_pairs in self.sizes and problem.precision in self.precisions
@@ -111,8 +111,8 @@ def heading(device: str, script: str = "pair_losses.py") -> str:
 
 def _processor() -> str:
     """Name of the processor, as Linux says it."""
-    found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else platform.machine()
+    model = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    return model[1] if model else platform.machine()
 
 
 def table(section: Section) -> str:
@@ -136,8 +136,8 @@ def summary(sections: Sequence[Section]) -> str:
 
 def _summary_line(section: Section) -> str:
     rows = {row.provider: row for row in section.rows}
-    known = (OURS, DENSE, f"{DENSE}, compiled", f"{DENSE}, chunked", PRODUCTS)
-    libraries = [name for name, row in rows.items() if name not in known and row.seconds]
+    with_columns = (OURS, DENSE, f"{DENSE}, compiled", f"{DENSE}, chunked", PRODUCTS)
+    libraries = [name for name, row in rows.items() if name not in with_columns and row.seconds]
     cells = [
         section.problem.title,
         _median(rows, OURS, "seconds", 1000),
@@ -150,9 +150,9 @@ def _summary_line(section: Section) -> str:
 
 
 def _median(rows: Mapping[str, Row], name: str, figure: str, scale: float = 1.0) -> str:
-    """Of the quartiles of a row, where it was measured."""
-    found: Quartiles | None = getattr(rows[name], figure) if name in rows else None
-    return "-" if found is None else _short(found.median * scale)
+    """Median of a figure of a row; a dash if it was not measured."""
+    quartiles: Quartiles | None = getattr(rows[name], figure) if name in rows else None
+    return "-" if quartiles is None else _short(quartiles.median * scale)
 
 
 def _weight(row: Row | None) -> str:
@@ -188,7 +188,7 @@ def _target(problem: Problem, provider: str, figure: str, value: float | None) -
 
 
 def _share(problem: Problem, row: Row) -> list[str]:
-    """Ours in bfloat16: share of the GPU's peak, recomputed scores credited."""
+    """A remark on ours in bfloat16: share of the GPU's peak, recomputed scores credited."""
     if row.provider != OURS or problem.precision != "bfloat16" or problem.device != "cuda" or not row.seconds:
         return []
     name = torch.cuda.get_device_name()

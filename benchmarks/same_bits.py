@@ -38,13 +38,13 @@ QUESTIONS = (
 
 
 def answers() -> dict[str, str]:
-    """Hashes by name, of the checkout that is first on the path."""
+    """Hashes of losses, and answers of the verb, by name; of the checkout that is first on the path."""
     import torch  # deferred: only the processes that compute need it
 
     from counterpoint.losses.build import build_loss  # deferred: of the checkout that the process was started for
 
-    found = {}
-    for size, (name, options) in ((size, each) for size in SIZES for each in LOSSES):
+    results = {}
+    for size, (name, options) in ((size, loss) for size in SIZES for loss in LOSSES):
         z0, z1, v0, v1 = torch.randn(4, size, 16, generator=torch.Generator().manual_seed(size)).unbind()
         views = [z0.requires_grad_(), z1.requires_grad_()]
         value = build_loss(name, {"temperature": 0.3}, options)(*views, torch.arange(size) % 5)
@@ -53,28 +53,28 @@ def answers() -> dict[str, str]:
             second = torch.autograd.grad(slopes, views, [v0, v1])
         except RuntimeError as error:  # refused while alpha is held fixed, or the loss is linear in a view
             second = (torch.tensor(list(str(error).encode())),)
-        numbers = b"".join(each.detach().numpy().tobytes() for each in (value, *slopes, *second))
-        found[" ".join([name, *map(str, options.values()), f"of {size}"])] = hashlib.sha256(numbers).hexdigest()
+        numbers = b"".join(tensor.detach().numpy().tobytes() for tensor in (value, *slopes, *second))
+        results[" ".join([name, *map(str, options.values()), f"of {size}"])] = hashlib.sha256(numbers).hexdigest()
     for question in QUESTIONS:
         command = [sys.executable, "-m", "counterpoint", "geometry", *shlex.split(question), "--json"]
-        found[f"geometry {question}"] = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-    return found
+        results[f"geometry {question}"] = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    return results
 
 
 def main() -> int:
-    """Ask both checkouts, and print what is the same."""
+    """Ask both checkouts, and print which answers are the same."""
     if sys.argv[1:] == ["--answers"]:
         print(json.dumps(answers()))
         return 0
-    found = []
+    results = []
     for folder in sys.argv[1:3]:
         environment = {**os.environ, "PYTHONPATH": str(Path(folder).resolve() / "src")}
         command = [sys.executable, __file__, "--answers"]
-        found.append(json.loads(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout))
+        results.append(json.loads(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout))
     print("| what | result |\n|---|---|")
-    for name, answer in found[0].items():
-        print(f"| {name} | {'same bits' if found[1].get(name) == answer else 'DIFFERS'} |")
-    return int(found[0] != found[1])
+    for name, answer in results[0].items():
+        print(f"| {name} | {'same bits' if results[1].get(name) == answer else 'DIFFERS'} |")
+    return int(results[0] != results[1])
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ os.environ.update(OMP_NUM_THREADS=THREADS, OMP_WAIT_POLICY="PASSIVE")  # before 
 import faiss  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns  # noqa: E402
+from measuring import Plan, paired_ratio, quartiles, take_turns, wall_seconds  # noqa: E402
 
 from counterpoint.evaluation.knn import DOT, nearest  # noqa: E402
 
@@ -43,7 +43,7 @@ EXACT_HEAD = "| set | search | ours ms per query | faiss flat ms per query | rat
 
 @dataclass(frozen=True)
 class Data:
-    """Rows and queries; of planted neighbours the rows of each query."""
+    """Rows and queries, and the rows of each query's planted neighbours."""
 
     rows_ND: np.ndarray
     queries_QD: np.ndarray
@@ -117,7 +117,7 @@ def exact_table(name: str, data: Data, flat: "faiss.IndexFlatIP") -> None:
             "ours": lambda tensor=tensor: nearest(rows, tensor, K, similarity=DOT) and None,
             "faiss flat": lambda queries=queries: flat.search(queries, K) and None,
         }
-        seconds = take_turns(steps, processor_seconds, PLAN)
+        seconds = take_turns(steps, wall_seconds, PLAN)
         ratio = paired_ratio(seconds["ours"], seconds["faiss flat"])
         own, other = (1e3 * quartiles(seconds[key]).median / len(queries) for key in steps)
         print(
@@ -128,18 +128,18 @@ def exact_table(name: str, data: Data, flat: "faiss.IndexFlatIP") -> None:
 
 
 def measure(search: Callable[[np.ndarray], np.ndarray], data: Data, truth_QK: torch.Tensor) -> str:
-    """Recall with its interval, and milliseconds."""
+    """Cells of the table: recall, and milliseconds of a query alone and in a batch."""
     start = time.perf_counter()
-    found = search(data.queries_QD)
-    batch = 1e3 * (time.perf_counter() - start) / len(found)
+    positions_QK = search(data.queries_QD)
+    batch = 1e3 * (time.perf_counter() - start) / len(positions_QK)
     singles = []
     for query in data.queries_QD[:NUM_SINGLE]:
         start = time.perf_counter()
         search(query[None])
         singles.append(1e3 * (time.perf_counter() - start))
-    words = f"{recall(truth_QK.numpy(), found):.4f}"
+    words = f"{recall(truth_QK.numpy(), positions_QK):.4f}"
     if data.planted_QK is not None:
-        words += f", planted {recall(data.planted_QK, found):.4f}"
+        words += f", planted {recall(data.planted_QK, positions_QK):.4f}"
     return f"{words} | {np.median(singles):.3f} ({np.quantile(singles, 0.99):.3f}) | {batch:.3f} |"
 
 

@@ -38,7 +38,7 @@ from counterpoint.runs.training import train
 SIDE, MOST_TRAINED, MOST_EPOCHS = 12, 2000, 30
 NUM_LABELS, LABEL_DRAWS = (100, 200, 400), 5
 REPRESENTATION, PROTOCOLS = "representation", ("linear probe", "knn")
-RANKERS = (IDENTIFIED, PARTICIPATION)  # for the same
+RANKERS = (IDENTIFIED, PARTICIPATION)  # of each protocol
 NUM_RESAMPLES = 400
 BEHIND_ALL = 1e6  # taken off the figures of encoders with a serious fault, which stand last
 METHODS = ("simclr", "simclr", "simclr", "ncl", "vicreg", "barlow-twins", "byol", "simsiam", "spectral")
@@ -92,12 +92,12 @@ def read_set(data: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def num_trained(pictures: np.ndarray) -> int:
-    """Of pictures, whose rest are queries."""
+    """Number of the pictures that are trained on; the rest are queries."""
     return min(MOST_TRAINED, len(pictures) // 2)
 
 
 def encoder_of(place: int, pictures: np.ndarray, classes: np.ndarray, folder: Path) -> Run | None:
-    """A trained and evaluated run, or what the folder has of it; None of a training that stopped."""
+    """A trained and evaluated run, or the one that the folder holds; None if the training stopped."""
     num = num_trained(pictures)
     own = {"data": pictures[:num], "labels": classes[:num]}
     run, error = Run(folder, **own), folder.with_suffix(".error")
@@ -105,8 +105,8 @@ def encoder_of(place: int, pictures: np.ndarray, classes: np.ndarray, folder: Pa
         return None
     if not run.folder.evaluation.exists():
         try:
-            asked = {"source.holdout": 0.0, "seed": place, **drawn_settings(place)}
-            train(own["data"], labels=own["labels"], out=str(folder), quiet=True, **nest(asked))
+            settings = {"source.holdout": 0.0, "seed": place, **drawn_settings(place)}
+            train(own["data"], labels=own["labels"], out=str(folder), quiet=True, **nest(settings))
         except Exception as caught:  # a training that diverges has no encoder to choose
             error.write_text(f"{type(caught).__name__}: {caught}", encoding="utf-8")
             return None
@@ -158,17 +158,17 @@ def ranked_set(data: str, num_encoders: int, out: Path) -> Ranked:
     pictures, classes = read_set(data)
     name = Path(data).stem
     (out / name).mkdir(parents=True, exist_ok=True)
-    known = {
+    runs = {
         f"{place:03}": run
         for place in range(num_encoders)
         if (run := encoder_of(place, pictures, classes, out / name / f"{place:03}"))
     }
-    chosen = {each.name: each for each in select(list(known.values()), quiet=True).candidates}
-    last_N = np.array([BEHIND_ALL if chosen[key].faults else 0.0 for key in known])
-    figures = np.array([[chosen[key].figures[ranker.name].value for ranker in RANKERS] for key in known])
+    chosen = {candidate.name: candidate for candidate in select(list(runs.values()), quiet=True).candidates}
+    last_N = np.array([BEHIND_ALL if chosen[key].faults else 0.0 for key in runs])
+    figures = np.array([[chosen[key].figures[ranker.name].value for ranker in RANKERS] for key in runs])
     figures -= last_N[:, None]
     accuracies, labelled = [], []
-    for run in known.values():
+    for run in runs.values():
         file = run.folder.evaluation
         record = read_record(EvaluationRecord, read_sealed(file), str(file))
         rows = [record.row(REPRESENTATION, protocol) for protocol in PROTOCOLS]
@@ -176,7 +176,7 @@ def ranked_set(data: str, num_encoders: int, out: Path) -> Ranked:
         labelled.append(places_by_labels(run, torch.from_numpy(classes)))
     told = []
     for ranker, (protocol, best) in zip(RANKERS, enumerate(figures.argmax(axis=0)), strict=True):
-        apart = [k for k, key in enumerate(known) if k != best and chosen[key].figures[ranker.name].is_told_apart]
+        apart = [k for k, key in enumerate(runs) if k != best and chosen[key].figures[ranker.name].is_told_apart]
         told.append((len(apart), sum(accuracies[k][protocol] <= accuracies[best][protocol] for k in apart)))
     by_name = {ranker.name: figures[None, :, k] for k, ranker in enumerate(RANKERS)}
     by_name |= dict(zip((f"{size} labels" for size in NUM_LABELS), np.stack(labelled, axis=-1) - last_N, strict=True))
@@ -184,22 +184,22 @@ def ranked_set(data: str, num_encoders: int, out: Path) -> Ranked:
 
 
 def places_by_labels(run: Run, labels_N: torch.Tensor) -> np.ndarray:
-    """How well classes are told by so many labels of training samples, (sizes, draws); see ``left_out_places``."""
+    """Scores of the classes by so many labels of training samples, (sizes, draws); see ``left_out_places``."""
     subject = open_subject(run, Samples(), LookSettings(), Reporter(quiet=True))
     z_ND = extract(subject.encoder, subject.source).representation
-    found = np.empty((len(NUM_LABELS), LABEL_DRAWS))
+    scores = np.empty((len(NUM_LABELS), LABEL_DRAWS))
     for draw in range(LABEL_DRAWS):
         order_N = torch.randperm(len(z_ND), generator=torch.Generator().manual_seed(draw))
         for row, size in enumerate(NUM_LABELS):
             place_M = left_out_places(z_ND[order_N[:size]], labels_N[order_N[:size]])
-            found[row, draw] = -float(place_M.double().log1p().mean())
-    return found
+            scores[row, draw] = -float(place_M.double().log1p().mean())
+    return scores
 
 
 def report(sets: Sequence[Ranked]) -> str:
     """Mean correlations over all sets with an interval by a bootstrap over encoders, and losses set by set."""
     draws = np.random.default_rng(0)
-    whole = np.mean([each.correlations() for each in sets], axis=0)
+    means = np.mean([each.correlations() for each in sets], axis=0)
     resampled = [
         np.mean([each.correlations(draws.integers(0, n, n)) for each in sets for n in [len(each.accuracies)]], axis=0)
         for _ in range(NUM_RESAMPLES)
@@ -210,7 +210,7 @@ def report(sets: Sequence[Ranked]) -> str:
     rows = [
         [
             name,
-            *(f"{whole[row, k]:+.2f} ({low[row, k]:+.2f} to {high[row, k]:+.2f})" for k in range(len(PROTOCOLS))),
+            *(f"{means[row, k]:+.2f} ({low[row, k]:+.2f} to {high[row, k]:+.2f})" for k in range(len(PROTOCOLS))),
             *(" / ".join(f"{points:.1f}" for points in each[row]) for each in lost),
         ]
         for row, name in enumerate(sets[0].figures)
@@ -234,7 +234,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--encoders", type=int, default=24, metavar="N", help="of each set (default 24)")
     parser.add_argument("--out", default="selection", help="folder of the runs (default selection)")
     flags = parser.parse_args(words)
-    print(report([ranked_set(each, flags.encoders, Path(flags.out)) for each in flags.data]))
+    print(report([ranked_set(data, flags.encoders, Path(flags.out)) for data in flags.data]))
 
 
 if __name__ == "__main__":

@@ -29,14 +29,14 @@ def drawn(kind: str, num_rows: int, width: int) -> np.ndarray:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Of the processor."""
+    """Processor seconds of some work."""
     begun = time.process_time()
     work()
     return time.process_time() - begun
 
 
 def row(folder: Path, kind: str, width: int, num_rows: int) -> str:
-    """Of the table."""
+    """A row of the table."""
     fixed = {"layer": "representation", "encoder": "e", "data": "d", "software": "s", "has_labels": True}
     plan = TablePlan.model_validate({"num_rows": num_rows, "shard_rows": SHARD_ROWS, **fixed})
     shards = make_shards(folder / f"{kind}-{width}", plan)

@@ -65,13 +65,13 @@ COLUMNS: tuple[str, ...] = (
 
 
 def median_ms(search: Any, queries: list[Any]) -> float:
-    """Milliseconds of one query."""
-    taken = []
+    """Median milliseconds of a query."""
+    milliseconds = []
     for query in queries:
         begun = time.perf_counter()
         search(query)
-        taken.append(1000 * (time.perf_counter() - begun))
-    return float(np.median(taken))
+        milliseconds.append(1000 * (time.perf_counter() - begun))
+    return float(np.median(milliseconds))
 
 
 def random_codes(num_rows: int, dims: int, k: int) -> csr_matrix:
@@ -86,7 +86,7 @@ def random_codes(num_rows: int, dims: int, k: int) -> csr_matrix:
 
 
 def search(num_rows: int, graph_rows: int, num_queries: int = 200) -> None:
-    """One query at a time, ten neighbours."""
+    """Print time and bytes of each search, one query at a time, ten neighbours."""
     import faiss
     from usearch.index import Index
 
@@ -158,9 +158,9 @@ def docstrings(most: int | None = None) -> tuple[Tensor, Tensor]:
     """
     texts, labels = [], []
     for label, module in enumerate(MODULES):
-        held = importlib.import_module(module)
-        for name in sorted(vars(held)):
-            words = "" if name.startswith("_") else inspect.getdoc(getattr(held, name, None)) or ""
+        imported = importlib.import_module(module)
+        for name in sorted(vars(imported)):
+            words = "" if name.startswith("_") else inspect.getdoc(getattr(imported, name, None)) or ""
             parts = [part for part in words.split("\n\n") if len(part) > 80]
             texts += parts
             labels += [label] * len(parts)
@@ -169,8 +169,8 @@ def docstrings(most: int | None = None) -> tuple[Tensor, Tensor]:
     texts = [text.replace("numpy", " ").replace("scipy", " ").replace("torch", " ") for text in texts]
     table = TfidfVectorizer(max_features=20_000, sublinear_tf=True).fit_transform(texts)
     x_ND = TruncatedSVD(256, random_state=0).fit_transform(table).astype(np.float32)
-    known = np.linalg.norm(x_ND, axis=1) > 0
-    return torch.from_numpy(x_ND[known]), torch.from_numpy(np.array(labels)[known])
+    is_nonzero = np.linalg.norm(x_ND, axis=1) > 0
+    return torch.from_numpy(x_ND[is_nonzero]), torch.from_numpy(np.array(labels)[is_nonzero])
 
 
 def others(x_ND: Tensor, train: Tensor, k: int, dims: int, seed: int) -> Iterator[tuple[str, int, Tensor]]:
@@ -190,23 +190,23 @@ def others(x_ND: Tensor, train: Tensor, k: int, dims: int, seed: int) -> Iterato
 
 
 def accuracy(data: Features, seed: int, dims: int, out: Path, more: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """One row for each code and k."""
-    asked = {"dims": dims, "seed": seed, "out": str(out), "overwrite": True, "quiet": True, **more}
+    """Yield a row for each code and k."""
+    options = {"dims": dims, "seed": seed, "out": str(out), "overwrite": True, "quiet": True, **more}
 
     def trained(sizes: tuple[int, ...]) -> tuple[Tensor, dict[int | None, tuple[float, float]]]:
         """Codes at the largest k; share of silent units at each k, and minutes."""
         begun = time.perf_counter()
         if data.run is None:
             share = len(data.split.held_out) / len(data.x_ND)
-            given = {"labels": data.labels_N.numpy(), "source": {"holdout": share}}
-            made = cp.sparsify(data.x_ND.numpy(), k=sizes, **given, **asked)
+            data_options = {"labels": data.labels_N.numpy(), "source": {"holdout": share}}
+            made = cp.sparsify(data.x_ND.numpy(), k=sizes, **data_options, **options)
         else:
-            made = cp.sparsify(data.run, k=sizes, **asked)
+            made = cp.sparsify(data.run, k=sizes, **options)
         minutes = (time.perf_counter() - begun) / 60
         own = [each for each in made.figures if each.code == "sparse code"]
         return torch.from_numpy(made.codes.toarray()), {each.k: (each.silent or 0.0, minutes) for each in own}
 
-    whole_ND, facts = trained(SIZES)
+    codes_ND, facts = trained(SIZES)
     train, held_out, labels_N = data.split.train, data.split.held_out, data.labels_N
 
     def minus_ours(hits: int, own: int) -> dict[str, Any]:
@@ -222,8 +222,8 @@ def accuracy(data: Features, seed: int, dims: int, out: Path, more: dict[str, An
         own: int | None,
         facts: tuple[float, float] | None = None,
     ) -> tuple[dict[str, Any], int]:
-        told = knn_predict(z_ND[train], labels_N[train], z_ND[held_out], Vote(20))
-        is_right = told == labels_N[held_out]
+        predicted = knn_predict(z_ND[train], labels_N[train], z_ND[held_out], Vote(20))
+        is_right = predicted == labels_N[held_out]
         hits = int("".join("01"[each] for each in is_right.tolist()), 2)
         probe = fit_probe(z_ND[train], labels_N[train]).predict(z_ND[held_out])
         right = float((probe == labels_N[held_out]).float().mean())
@@ -245,7 +245,7 @@ def accuracy(data: Features, seed: int, dims: int, out: Path, more: dict[str, An
     dense, dense_hits = row("dense", None, 4 * data.x_ND.shape[1], data.x_ND - data.x_ND[train].mean(dim=0), None)
     yield dense
     for k in SIZES:
-        ours, hits = row("ours", k, 8 * k, keep_largest(whole_ND, k), None, facts[k])
+        ours, hits = row("ours", k, 8 * k, keep_largest(codes_ND, k), None, facts[k])
         yield ours
         yield {**dense, "k": k, **minus_ours(dense_hits, hits)}
         for code, num_bytes, rows in others(data.x_ND, train, k, dims, seed):
@@ -256,15 +256,15 @@ def accuracy(data: Features, seed: int, dims: int, out: Path, more: dict[str, An
     yield {**ours, **minus_ours(dense_hits, hits)}
 
 
-def figure(found: list[dict[str, Any]], path: Path) -> None:
-    """KNN against k, a panel for each data set; means of the seeds."""
+def figure(results: list[dict[str, Any]], path: Path) -> None:
+    """Draw kNN against k, a panel for each data set; means of the seeds."""
     import matplotlib.pyplot as plt
 
-    names = list(dict.fromkeys(row["data"] for row in found))
+    names = list(dict.fromkeys(row["data"] for row in results))
     picture, axes = plt.subplots(1, len(names), figsize=(3.2 * len(names), 3), squeeze=False)
     for axis, name in zip(axes[0], names, strict=True):
         for code in ("ours", "PCA", "random projection", "truncation", "dense"):
-            own = {k: [row["knn"] for row in found if (row["data"], row["code"], row["k"]) == (name, code, k)]
+            own = {k: [row["knn"] for row in results if (row["data"], row["code"], row["k"]) == (name, code, k)]
                    for k in SIZES}  # fmt: skip
             axis.plot(
                 SIZES, [100 * float(np.mean(own[k])) for k in SIZES], "--" if code == "dense" else "o-", label=code
@@ -277,7 +277,7 @@ def figure(found: list[dict[str, Any]], path: Path) -> None:
     picture.savefig(path, dpi=90)
 
 
-def table(found: list[dict[str, Any]]) -> str:
+def table(results: list[dict[str, Any]]) -> str:
     """Means of the seeds in Markdown; the ends of an interval are means, too, since all seeds have the same queries."""
     codes = ("dense", "ours", "PCA", "random projection", "truncation")
     lines = [f"| data | k | bytes | {' | '.join(codes)} | dense - ours | silent | minutes |", "|---|" + 10 * "---:|"]
@@ -285,16 +285,16 @@ def table(found: list[dict[str, Any]]) -> str:
     def mean(rows: list[dict[str, Any]], name: str) -> float:
         return float(np.mean([float(row[name]) for row in rows]))
 
-    for data in dict.fromkeys(row["data"] for row in found):
+    for data in dict.fromkeys(row["data"] for row in results):
         for k in SIZES:
-            by = {code: [row for row in found if (row["data"], row["code"], row["k"]) == (data, code, k)]
+            by = {code: [row for row in results if (row["data"], row["code"], row["k"]) == (data, code, k)]
                   for code in codes}  # fmt: skip
             accuracies = [f"{100 * mean(by[code], 'knn'):.1f}, {100 * mean(by[code], 'probe'):.1f}" for code in codes]
             ends = [f"{100 * mean(by['dense'], name):+.1f}" for name in BEHIND]
             silent, minutes = 100 * mean(by["ours"], "silent"), mean(by["ours"], "minutes")
             cells = [data, str(k), str(8 * k), *accuracies, f"{ends[0]} ({ends[1]} to {ends[2]})", f"{silent:.1f}%"]
             lines.append(f"| {' | '.join(cells)} | {minutes:.1f} |")
-        alone = [row for row in found if row["data"] == data and row["code"] == "ours, k alone"]
+        alone = [row for row in results if row["data"] == data and row["code"] == "ours, k alone"]
         own = f"{100 * mean(alone, 'knn'):.1f}, {100 * mean(alone, 'probe'):.1f}"
         ends = [f"{100 * mean(alone, name):+.1f}" for name in BEHIND]
         cells = [
@@ -324,27 +324,27 @@ def main(words: list[str]) -> None:
     parser.add_argument("--dims", type=int, default=1024)
     parser.add_argument("--texts", type=int)
     parser.add_argument("--out", type=Path, default=Path("sparse-codes"))
-    asked = parser.parse_args(words)
-    if asked.command == "search":
-        search(asked.rows, asked.graph_rows)
+    flags = parser.parse_args(words)
+    if flags.command == "search":
+        search(flags.rows, flags.graph_rows)
         return
-    if not asked.data:
+    if not flags.data:
         parser.error("accuracy needs DATA, such as text")
-    asked.out.mkdir(parents=True, exist_ok=True)
-    more = {} if asked.epochs is None else {"epochs": asked.epochs}
-    found = []
-    with (asked.out / "accuracy.csv").open("w", newline="", encoding="utf-8") as stream:
+    flags.out.mkdir(parents=True, exist_ok=True)
+    more = {} if flags.epochs is None else {"epochs": flags.epochs}
+    results = []
+    with (flags.out / "accuracy.csv").open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, COLUMNS)
         writer.writeheader()
-        for data in (read(word, asked.texts) for word in asked.data):
-            for seed in range(asked.seeds):
-                for row in accuracy(data, seed, asked.dims, asked.out / "code", more):
-                    found.append(row)
+        for data in (read(word, flags.texts) for word in flags.data):
+            for seed in range(flags.seeds):
+                for row in accuracy(data, seed, flags.dims, flags.out / "code", more):
+                    results.append(row)
                     writer.writerow(row)
                     stream.flush()
                     print(*row.values(), sep="  ", flush=True)
-    figure(found, asked.out / "accuracy.png")
-    print(f"kNN, linear probe, in percent; {asked.seeds} seeds\n\n{table(found)}")
+    figure(results, flags.out / "accuracy.png")
+    print(f"kNN, linear probe, in percent; {flags.seeds} seeds\n\n{table(results)}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from measuring import Plan, Quartiles, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, Quartiles, paired_ratio, quartiles, take_turns, wall_seconds
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
@@ -52,34 +52,34 @@ def faiss_neighbours(queries_QD: Tensor, bank_ND: Tensor) -> Tensor:
 
 
 def sklearn_neighbours(queries_QD: Tensor, bank_ND: Tensor) -> Tensor:
-    """The same by scikit-learn's exhaustive search."""
+    """The ten nearest samples of the bank by scikit-learn's exhaustive search."""
     search = NearestNeighbors(n_neighbors=RETRIEVED, metric="cosine", algorithm="brute").fit(bank_ND.numpy())
     return torch.from_numpy(search.kneighbors(queries_QD.numpy(), return_distance=False))
 
 
-def found_precision(neighbours: Callable[[Tensor, Tensor], Tensor], known: tuple[Tensor, ...]) -> float:
-    """Precision of 10, in a few lines of torch."""
-    queries_QD, labels_Q, bank_ND, labels_N = known
+def found_precision(neighbours: Callable[[Tensor, Tensor], Tensor], data: tuple[Tensor, ...]) -> float:
+    """Precision of the ten nearest, in a few lines of torch."""
+    queries_QD, labels_Q, bank_ND, labels_N = data
     return float((labels_N[neighbours(queries_QD, bank_ND)] == labels_Q[:, None]).double().mean())
 
 
 def cases(*, is_quick: bool) -> list[Case]:
-    """What is measured, in full size or a size that takes a second."""
+    """The cases in full size, or in a size that takes a second."""
     generator = torch.Generator().manual_seed(1)
     num_samples, width = (400, 16) if is_quick else (50_000, 128)
     labels = torch.randint(CLASSES, (num_samples,), generator=generator)
     centres = torch.randn(CLASSES, width, generator=generator)
     features = 0.3 * centres[labels] + torch.randn(num_samples, width, generator=generator)
     num_queries = num_samples // 5
-    known = features[:num_queries], labels[:num_queries], features[num_queries:], labels[num_queries:]
+    data = features[:num_queries], labels[:num_queries], features[num_queries:], labels[num_queries:]
     lacks_faiss = "" if importlib.util.find_spec("faiss") else "not installed: faiss-cpu"
     return [
         Case(
             f"precision@{RETRIEVED} of {num_queries:,} queries against {num_samples - num_queries:,} x {width}",
-            lambda: float(retrieved_hits(*known, k=RETRIEVED).mean()),
+            lambda: float(retrieved_hits(*data, k=RETRIEVED).mean()),
             {
-                "faiss flat": lacks_faiss or partial(found_precision, faiss_neighbours, known),
-                "scikit-learn, brute force": partial(found_precision, sklearn_neighbours, known),
+                "faiss flat": lacks_faiss or partial(found_precision, faiss_neighbours, data),
+                "scikit-learn, brute force": partial(found_precision, sklearn_neighbours, data),
             },
             limit=60.0,
         ),
@@ -99,7 +99,7 @@ def measured(case: Case) -> tuple[list[str], list[str]]:
         else:
             notes[name] = "another figure, not timed"
             wrong.append(f"{case.title}: {name} gives {theirs:.6f}, we {figure:.6f}")
-    seconds = take_turns({name: partial(_call, step) for name, step in steps.items()}, processor_seconds, PLAN)
+    seconds = take_turns({name: partial(_call, step) for name, step in steps.items()}, wall_seconds, PLAN)
     lines = [f"### {case.title}", "", "| implementation | seconds | time / ours |", "|---|---:|---:|"]
     for name in [OURS, *case.peers]:
         time, ratio = notes.get(name, "-"), "-"

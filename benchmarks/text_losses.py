@@ -46,7 +46,7 @@ SAME = list(LOSSES)[:4]  # one value, one gradient
 
 
 def measured(name: str, num_pairs: int) -> dict[str, Any]:
-    """One call in this process, which should be fresh."""
+    """Figures of one call in this process, which should be fresh."""
     torch.set_num_threads(1)
     model = tiny_model(features=FEATURES)
     loss = LOSSES[name](model)

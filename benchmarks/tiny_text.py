@@ -16,12 +16,12 @@ MOST_TOKENS = 16
 
 def tiny_model(*, features: int = 16, dropout: float = 0.0) -> SentenceTransformer:
     """Mean pooling over a BERT of two layers and two heads."""
-    known = {word: number for number, word in enumerate(["[PAD]", "[UNK]", *WORDS])}
-    tokenizer = Tokenizer(WordLevel(known, unk_token="[UNK]"))
+    vocabulary = {word: number for number, word in enumerate(["[PAD]", "[UNK]", *WORDS])}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(known),
+        vocab_size=len(vocabulary),
         hidden_size=features,
         num_hidden_layers=2,
         num_attention_heads=2,

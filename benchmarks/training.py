@@ -30,7 +30,7 @@ import torch
 from beside_load import compare
 from full_training import train_to_the_end
 from loaded_training import OURS as OUR_STEP
-from measuring import Plan, Quartiles, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, Quartiles, paired_ratio, quartiles, take_turns, wall_seconds
 from result_tables import heading
 from training_report import (
     CIFAR_SIZE,
@@ -91,7 +91,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def make_setup(arguments: argparse.Namespace) -> Setup:
-    """What everyone trains."""
+    """The training problem that everyone solves."""
     encoder, batch_size = DEFAULTS[arguments.device]
     batch_size = arguments.batch_size or (4 if arguments.quick else batch_size)
     steps = 4 if arguments.quick else STEPS
@@ -140,8 +140,8 @@ def peers(setup: Setup) -> dict[str, list[float] | str]:
     except ImportError as error:
         return dict.fromkeys((LIGHTLY, READY), f"skipped: cannot be imported ({error})")
     pool = peer_process(torch.get_num_threads())
-    asked = ((LIGHTLY, True), (READY, False))
-    return {name: pool.submit(lightly_seconds, setup, loads=loads).result() for name, loads in asked}
+    ways = ((LIGHTLY, True), (READY, False))
+    return {name: pool.submit(lightly_seconds, setup, loads=loads).result() for name, loads in ways}
 
 
 @cache
@@ -152,7 +152,7 @@ def peer_process(num_threads: int) -> ProcessPoolExecutor:
 
 
 def differences_from_peer(setup: Setup, folder: Path) -> list[str]:
-    """What keeps lightly's example from being the same work; nothing if it is, or is not there."""
+    """Sentences about what keeps lightly's example from being the same work; empty if nothing does or it is absent."""
     try:
         from lightly_simclr import differences  # deferred: a peer that may not be installed
     except ImportError:
@@ -175,31 +175,31 @@ def entries_of(series: Series, missing: Mapping[str, str]) -> list[Entry]:
 
 
 def speed_verdicts(series: Series, device: str) -> list[Verdict]:
-    """What was promised of the speed beside lightly and beside a bare loop."""
-    found: list[Verdict] = []
+    """Verdicts on the promised speed beside lightly and beside a bare loop."""
+    verdicts: list[Verdict] = []
     peer = medians(series, LIGHTLY, "fp32")
     if peer and device == "cpu":
         fastest = min(PRECISIONS, key=lambda precision: statistics.median(medians(series, "ours", precision)))
         ratio = paired_ratio(peer, medians(series, "ours", fastest))
-        found.append(at_least(f"images/s of ours ({fastest}) over lightly as it comes (fp32)", ratio, 2))
+        verdicts.append(at_least(f"images/s of ours ({fastest}) over lightly as it comes (fp32)", ratio, 2))
     for precision in PRECISIONS:
         for name in (LIGHTLY, READY):
             theirs = medians(series, name, precision)
             if theirs:
                 ratio = paired_ratio(theirs, medians(series, "ours", precision))
-                found.append(at_least(f"images/s of ours over {name}, both {precision}", ratio, 1))
+                verdicts.append(at_least(f"images/s of ours over {name}, both {precision}", ratio, 1))
             apart = medians(series, APART, precision)
             if theirs and apart:
                 claim = f"images/s of {APART} over {name}, both {precision}"
-                found.append(at_least(claim, paired_ratio(theirs, apart), 1))
+                verdicts.append(at_least(claim, paired_ratio(theirs, apart), 1))
     for precision in PRECISIONS:
         pairs = [[*chain.from_iterable(series[name, precision])] for name in ("ours", "bare")]
-        found.append(at_most(f"time of our step over a bare loop's, {precision}", paired_ratio(*pairs), 1.03))
-    return found
+        verdicts.append(at_most(f"time of our step over a bare loop's, {precision}", paired_ratio(*pairs), 1.03))
+    return verdicts
 
 
 def gpu_verdicts(series: Series, parts: Mapping[str, Mapping[str, Sequence[float]]], batch_size: int) -> list[Verdict]:
-    """What was promised on a GPU."""
+    """Verdicts on what was promised on a GPU."""
     epoch = [CIFAR_SIZE // batch_size * seconds for seconds in medians(series, "ours", "bf16")]
     views, step = (quartiles(parts["bf16"][name]).median for name in ("views", "step"))
     share = Quartiles(views / step, views / step, views / step)
@@ -213,7 +213,7 @@ def compare_views(*, is_quick: bool) -> tuple[str, list[Verdict]]:
     """Drawing views alone on the CPU beside torchvision v2 and kornia, as `views.py` does at length."""
     num_images, batch_size, rounds = (8, 4, 1) if is_quick else (1024, 256, 5)
     steps, remarks = prepare(Work(make_images(num_images), batch_size, torch.get_num_threads()))
-    seconds = take_turns(steps, processor_seconds, Plan(1, rounds, rounds, 0.0))
+    seconds = take_turns(steps, wall_seconds, Plan(1, rounds, rounds, 0.0))
     verdicts = []
     if PIL_WORKERS in seconds:
         ratio = paired_ratio(seconds[PIL_WORKERS], seconds[OURS])
@@ -254,7 +254,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def measure(setup: Setup, arguments: argparse.Namespace, place: Path) -> None:
-    """Take turns and print what was found."""
+    """Take turns, and print tables and verdicts."""
     device = arguments.device
     series, missing = run_rounds(setup, place / "run", 1 if arguments.quick else arguments.rounds)
     rates = rate_table(entries_of(series, missing), medians(series, "ours", "fp32"), setup.batch_size)

@@ -60,7 +60,7 @@ def rate_table(entries: Sequence[Entry], reference: Sequence[float], batch_size:
 
 
 def part_table(parts: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
-    """Where the time of our step goes; medians, so that the parts need not add up to the last digit."""
+    """A table of the parts of our step's time; medians, so that the parts need not add up to the last digit."""
     lines = ["| our step, ms | " + " | ".join(PARTS) + " | rest | whole | next bottleneck |"]
     lines += ["|---|" + "---:|" * (len(PARTS) + 2) + "---|"]
     for name, seconds in parts.items():
@@ -73,7 +73,7 @@ def part_table(parts: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
 
 
 def rest_of(seconds: Mapping[str, Sequence[float]]) -> float:
-    """Median of what no part accounts for: fetching, bookkeeping, display."""
+    """Median of the time that no part accounts for: fetching, bookkeeping, display."""
     steps = range(len(seconds["step"]))
     return quartiles([seconds["step"][n] - sum(seconds[part][n] for part in PARTS) for n in steps]).median
 

@@ -67,7 +67,7 @@ class Setup:
 
 def make_job(setup: Setup, folder: Path) -> TrainingJob:
     """The job that `counterpoint train --method simclr` would run, for one epoch and without labels."""
-    asked = {
+    values = {
         "data": ARRAY,
         "encoder": setup.encoder,
         "batch_size": setup.batch_size,
@@ -78,7 +78,7 @@ def make_job(setup: Setup, folder: Path) -> TrainingJob:
         "optim": {"name": "sgd", "learning_rate": LEARNING_RATE},
         "engine": {"device": setup.device, "precision": setup.precision, "encode_views": setup.encode_views},
     }
-    settings = build(TrainSettings, asked, "settings")
+    settings = build(TrainSettings, values, "settings")
     source = open_given(settings, Given(data=setup.images), Reporter(quiet=True))
     placement = place(setup.device, setup.precision)
     create_run(folder, overwrite=True)
@@ -128,7 +128,7 @@ class Interleaved:
 
 
 def bare_step(method: Method, views: ViewDrawer, decay: float, setup: Setup) -> Callable[[Batch], None]:
-    """What one would write by hand: same model, views, loss and optimiser, and nothing around them."""
+    """A step as written by hand: same model, views, loss and optimiser, and nothing around them."""
     method.train().to(setup.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     kernels = [p for p in method.parameters() if p.ndim > 1]
     vectors = [p for p in method.parameters() if p.ndim <= 1]
@@ -150,14 +150,14 @@ def bare_step(method: Method, views: ViewDrawer, decay: float, setup: Setup) -> 
 
 
 def now() -> float:
-    """Seconds, with all that was asked of a GPU done."""
+    """Seconds of the clock, after a GPU has finished its work."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
 def forget_peak(device: str) -> None:
-    """Begin anew with what ``peak_mib`` reads, where that can be done."""
+    """Reset the peak that ``peak_mib`` reads, if the device can."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
 
@@ -170,7 +170,7 @@ def peak_mib(device: str) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
-# --- where the time of a step goes
+# --- parts of a step's time
 
 
 def part_seconds(setup: Setup, folder: Path) -> dict[str, list[float]]:
@@ -186,9 +186,9 @@ def part_seconds(setup: Setup, folder: Path) -> dict[str, list[float]]:
         engine=TimedEngine(job.engine, watch),  # pyright: ignore[reportArgumentType]
     )
     run_training(timed, Reporter(quiet=True))
-    found = {**{part: watch.seconds[part] for part in PARTS}, "step": loader.seconds["ours"]}
-    assert len({len(seconds) for seconds in found.values()}) == 1, {name: len(found[name]) for name in found}
-    return {name: seconds[WARM_UPS:] for name, seconds in found.items()}
+    by_part = {**{part: watch.seconds[part] for part in PARTS}, "step": loader.seconds["ours"]}
+    assert len({len(seconds) for seconds in by_part.values()}) == 1, {name: len(by_part[name]) for name in by_part}
+    return {name: seconds[WARM_UPS:] for name, seconds in by_part.items()}
 
 
 class Watch:

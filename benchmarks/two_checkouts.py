@@ -68,15 +68,15 @@ class Worker:
         return _hash(str(self.cp.diagnose(self.run, quiet=True)).encode())
 
     def report(self) -> str:
-        """The page is of the same size."""
+        """Size of the page."""
         return str(self.cp.report(self.run, out="page.html").stat().st_size)
 
     def index(self) -> str:
-        """An index made again, and its answer."""
+        """Answer of an index that is made again."""
         return _hash(str(self.cp.search(self.run, [1], cache=False, quiet=True)).encode())
 
     def search(self) -> str:
-        """The answers of an index that is there."""
+        """Answers of an existing index."""
         return _hash("".join(str(self.cp.search(self.run, [row], quiet=True)) for row in range(20)).encode())
 
     def embedding(self) -> str:
@@ -85,7 +85,7 @@ class Worker:
 
 
 SIDES = ("before", "after")
-ASKED = ("training", "checkpoints", "evaluation", "diagnosis", "report", "index", "search", "embedding")
+REQUESTS = ("training", "checkpoints", "evaluation", "diagnosis", "report", "index", "search", "embedding")
 
 
 def _hash(content: bytes) -> str:
@@ -117,7 +117,7 @@ def started(checkout: Path, folder: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=folder, env=environment, text=True, stdin=pipe, stdout=dropped, stderr=pipe)
 
 
-def asked(process: "subprocess.Popen[str]", name: str) -> tuple[float, str]:
+def answer_of(process: "subprocess.Popen[str]", name: str) -> tuple[float, str]:
     """Seconds and result of one request.
 
     Raises:
@@ -143,15 +143,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     flags = parser.parse_args()
     folder, order = Path(tempfile.mkdtemp()), random.Random(0)
-    workers = [started(each, folder / name) for each, name in zip(flags.checkouts, SIDES, strict=True)]
+    workers = [started(checkout, folder / name) for checkout, name in zip(flags.checkouts, SIDES, strict=True)]
     try:
         print(HEADER)
-        for name in ASKED:
+        for name in REQUESTS:
             print(measured(name, workers, order, flags.rounds), flush=True)
     finally:
-        for each in workers:
-            each.kill()
-            each.wait()
+        for process in workers:
+            process.kill()
+            process.wait()
         shutil.rmtree(folder)
 
 
@@ -162,7 +162,7 @@ def measured(name: str, workers: "list[subprocess.Popen[str]]", order: random.Ra
     seconds, results = ([], []), (set[str](), set[str]())
     for number in range(num_rounds + 1):
         for place in order.sample((0, 1), 2):
-            took, result = asked(workers[place], name)
+            took, result = answer_of(workers[place], name)
             results[place].add(result)
             if number:
                 seconds[place].append(took)

@@ -91,21 +91,21 @@ def journeys(photos: Path) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    """Play all journeys; 1 where one fails or takes longer than ten minutes."""
+    """Play all journeys; return 1 if one fails or takes longer than ten minutes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos", type=Path)
     parser.add_argument("--python", type=Path, help="an environment that has the package; default: a new one")
     parser.add_argument("--only", choices=journeys(Path()), help="one journey")
-    asked = parser.parse_args()
+    flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        python = asked.python.absolute() if asked.python else _installed(place / "env")
-        played = {name: each for name, each in journeys(asked.photos).items() if asked.only in (None, name)}
-        return int(not all(_play(name, each, python, place / name) for name, each in played.items()))
+        python = flags.python.absolute() if flags.python else _installed(place / "env")
+        played = {name: commands for name, commands in journeys(flags.photos).items() if flags.only in (None, name)}
+        return int(not all(_play(name, commands, python, place / name) for name, commands in played.items()))
 
 
 def _installed(place: Path) -> Path:
-    """The Python of a new environment with the package."""
+    """Make a new environment with the package, and return its Python."""
     began = time.perf_counter()
     venv.create(place, with_pip=True)
     python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
@@ -115,7 +115,7 @@ def _installed(place: Path) -> Path:
 
 
 def _play(name: str, commands: list[str], python: Path, place: Path) -> bool:
-    """One journey in a folder of its own; whether it ended well and in time."""
+    """Play one journey in a folder of its own; tell whether it ended well and in time."""
     place.mkdir()
     print(f"== {name}")
     total = 0.0

@@ -32,11 +32,11 @@ def largest_differences(images_B3HW: Tensor) -> dict[str, float]:
     Raises:
         ImportError: torchvision is missing.
     """
-    found: dict[str, float] = {}
+    differences: dict[str, float] = {}
     for name, mine, theirs in _results(images_B3HW):
         difference = float((mine - theirs.clamp(0.0, 1.0)).abs().max()) * LEVELS
-        found[name] = max(found.get(name, 0.0), difference)
-    return found
+        differences[name] = max(differences.get(name, 0.0), difference)
+    return differences
 
 
 def _results(images: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -80,7 +80,7 @@ def _results(images: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
 
 
 def _crops(images: Tensor, mode: Interpolation, vision: object) -> tuple[Tensor, Tensor]:
-    """Random boxes, every second image mirrored."""
+    """Crops of random boxes, ours and torchvision's, every second image mirrored."""
     size = (images.shape[2], images.shape[3])
     uniforms = torch.rand(len(images), NUM_CROP_DRAWS, generator=torch.Generator().manual_seed(0))
     boxes = random_crop_boxes(uniforms, *size, (0.08, 1.0))

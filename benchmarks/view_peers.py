@@ -1,4 +1,4 @@
-"""Who draws views: ours and the peers, each with lightly's CIFAR-10 recipe, two views of every image per call.
+"""Drawers of views: ours and the peers, each with lightly's CIFAR-10 recipe, two views of every image per call.
 
 Crop of (0.08, 1) of the area, flip, jitter (0.4, 0.4, 0.4, 0.1) with probability 0.8, grey with 0.2, no blur,
 standardised.
@@ -24,7 +24,7 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True)
 class Work:
-    """What everyone is given.
+    """Images, batch size and threads that every implementation gets.
 
     Attributes:
         images_B3HW: uint8.
@@ -59,8 +59,8 @@ class TwoViews(Dataset[tuple[Tensor, Tensor]]):
 
 
 def ours(work: Work) -> Step:
-    """``ViewDrawer`` with the preset of that name, random numbers included."""
-    from counterpoint.data.views.drawer import ViewDrawer  # deferred: likewise
+    """A step that draws by ``ViewDrawer`` with the preset of that name, random numbers included."""
+    from counterpoint.data.views.drawer import ViewDrawer  # deferred: a peer is measured without it
     from counterpoint.data.views.presets import PRESETS  # deferred: a peer is measured without it
 
     drawer = ViewDrawer(PRESETS["lightly-cifar"], torch.tensor(MEAN), torch.tensor(STD), 0)
@@ -90,7 +90,7 @@ def torchvision_recipe(work: Work, *, is_tensor: bool) -> Any:
 
 
 def torchvision_pil(work: Work) -> Step:
-    """One picture after the other, in this process."""
+    """A step that draws one picture after the other, in this process."""
     recipe, pictures = torchvision_recipe(work, is_tensor=False), work.pictures
 
     def step() -> None:
@@ -102,7 +102,7 @@ def torchvision_pil(work: Work) -> Step:
 
 
 def torchvision_workers(work: Work) -> Step:
-    """The same through a DataLoader whose workers live on."""
+    """A step that draws through a DataLoader whose workers live on."""
     data = TwoViews(work.pictures, torchvision_recipe(work, is_tensor=False))
     loader = DataLoader(data, work.batch_size, num_workers=work.threads, persistent_workers=True)
 
@@ -114,7 +114,7 @@ def torchvision_workers(work: Work) -> Step:
 
 
 def torchvision_batches(work: Work) -> Step:
-    """Whole batches of bytes; one draw for the whole batch, so this is less than what is asked."""
+    """A step that draws whole batches of bytes, with one draw for a batch, which is less than the recipe wants."""
     recipe, batches = torchvision_recipe(work, is_tensor=True), work.images_B3HW.split(work.batch_size)
 
     def step() -> None:
@@ -138,7 +138,7 @@ def kornia_recipe(side: int) -> torch.nn.Module:
 
 
 def kornia_batches(work: Work) -> Step:
-    """Batches of floats, each image with its own draw."""
+    """A step that draws batches of floats, each image with its own draw."""
     recipe, batches = kornia_recipe(work.side), work.images_B3HW.split(work.batch_size)
 
     def step() -> None:

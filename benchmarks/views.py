@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from beside_load import compare
-from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
+from measuring import Plan, paired_ratio, quartiles, take_turns, wall_seconds
 from result_tables import heading
 from torch import Tensor
 from view_checks import largest_differences
@@ -60,16 +60,16 @@ def make_images(num_images: int) -> Tensor:
 def comparison(images: Tensor) -> tuple[str, bool]:
     """Table of the largest differences, and whether all are small enough."""
     try:
-        found = largest_differences(images.float() / 255)
+        differences = largest_differences(images.float() / 255)
     except ImportError as error:
         return f"Not compared with torchvision: it cannot be imported ({error}).", True
     lines = ["| operation | largest difference from torchvision v2, levels of 255 |", "|---|---:|"]
-    lines += [f"| {name} | {difference:.1e} |" for name, difference in found.items()]
-    return "\n".join(lines), all(difference <= LARGEST for difference in found.values())
+    lines += [f"| {name} | {difference:.1e} |" for name, difference in differences.items()]
+    return "\n".join(lines), all(difference <= LARGEST for difference in differences.values())
 
 
 def prepare(work: Work) -> tuple[dict[str, Step], dict[str, str]]:
-    """Everyone who can run, and a remark on everyone."""
+    """Steps of all implementations that can run, and a remark on each."""
     steps, remarks = {}, {}
     for name, (build, remark) in CATALOGUE.items():
         try:
@@ -116,7 +116,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     print("taking turns", file=sys.stderr, flush=True)
     steps, remarks = prepare(Work(images, arguments.batch_size, arguments.threads))
-    seconds = take_turns(steps, processor_seconds, PLAN)
+    seconds = take_turns(steps, wall_seconds, PLAN)
     print("", table(seconds, remarks, 2 * arguments.images), f"\nRounds: {len(seconds[OURS])}.", sep="\n")
     return 0
 

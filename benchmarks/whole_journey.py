@@ -33,7 +33,7 @@ LONGEST = 600.0  # seconds in all
 LARGEST_DIFFERENCE = 1e-4  # of ONNX from torch, as a share of the largest value of the same row
 NUM_COMPARED = 16
 HITS = 10
-# What a browser fetches by itself; a link to follow is none.
+# Addresses that a browser fetches by itself, unlike a link to follow.
 OTHER_HOST = re.compile(r"""src=["']?(?:https?:)?//|<link[^>]+href=["']?(?:https?:)?//|url\(["']?(?:https?:)?//""")
 
 
@@ -47,7 +47,7 @@ class Check:
 
 @dataclass
 class Journey:
-    """What has been done so far.
+    """The journey so far.
 
     Attributes:
         folder: where everything lies.
@@ -76,7 +76,7 @@ class Journey:
         return done.stdout
 
     def read(self, name: str) -> Any:
-        """A JSON file of the folder."""
+        """Content of a JSON file of the folder."""
         return json.loads((self.folder / name).read_text(encoding="utf-8"))
 
 
@@ -84,13 +84,13 @@ class Journey:
 
 
 def audit(journey: Journey) -> Iterator[Check]:
-    """Is everything named that was planted?"""
+    """Check that everything planted is named."""
     journey.command("audit", "photos", "--json", "audit.json", "--out", "audit.html", "-q")
-    found = journey.read("audit.json")
-    observations = {each["code"]: each for each in found["observations"]}
+    result = journey.read("audit.json")
+    observations = {each["code"]: each for each in result["observations"]}
     yield Check(
         f"{journey.planted.num_good:,} readable pictures counted, whatever their names",
-        found["passport"]["num_good"] == journey.planted.num_good,
+        result["passport"]["num_good"] == journey.planted.num_good,
     )
     for kind in dict.fromkeys(fault.kind for fault in journey.planted.faults):
         faults = [fault for fault in journey.planted.faults if fault.kind == kind]
@@ -99,21 +99,21 @@ def audit(journey: Journey) -> Iterator[Check]:
 
 
 def is_named(fault: Fault, observations: Mapping[str, Any]) -> bool:
-    """Whether an observation names the file, or, of copies, has all of them in one group."""
+    """Tell whether an observation names the file, or, of copies, has all of them in one group."""
     for code in fault.codes:
-        found = observations.get(code)
-        if found is None:
+        entry = observations.get(code)
+        if entry is None:
             continue
-        groups = [group["names"] for group in found["groups"]]
+        groups = [group["names"] for group in entry["groups"]]
         # A file that cannot be read is named with the reason behind it.
-        is_there = any(each == fault.names[0] or each.startswith(f"{fault.names[0]} (") for each in found["names"])
+        is_there = any(each == fault.names[0] or each.startswith(f"{fault.names[0]} (") for each in entry["names"])
         if any(set(fault.names) <= set(group) for group in groups) or (len(fault.names) == 1 and is_there):
             return True
     return False
 
 
 def recommend(journey: Journey) -> Iterator[Check]:
-    """Is there a configuration with reasons?"""
+    """Check that there is a configuration with reasons."""
     minutes = f"{journey.minutes:g}"
     journey.command("recommend", "photos", "--minutes", minutes, "--out", "recommended.yaml", "-q")
     text = (journey.folder / "recommended.yaml").read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ def recommend(journey: Journey) -> Iterator[Check]:
 
 
 def train(journey: Journey) -> Iterator[Check]:
-    """Does it run as it is, in the time that was asked for?"""
+    """Check that the configuration runs as it is, in the time that was asked for."""
     start = time.perf_counter()
     journey.command("train", "--config", "recommended.yaml", "--out", "run", "-q")
     minutes = (time.perf_counter() - start) / 60
@@ -133,7 +133,7 @@ def train(journey: Journey) -> Iterator[Check]:
 
 
 def evaluate(journey: Journey) -> Iterator[Check]:
-    """Are there figures with intervals, beside baselines?"""
+    """Check that there are figures with intervals, beside baselines."""
     rows = json.loads(journey.command("evaluate", "run", "--json", "-q"))["rows"]
     knn = {row["features"]: row for row in rows if row["protocol"] == "knn"}
     told = ", ".join(f"{name} {row['accuracy']:.1%}" for name, row in knn.items())
@@ -141,20 +141,20 @@ def evaluate(journey: Journey) -> Iterator[Check]:
 
 
 def _has_baselines(knn: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether pixels and the untrained encoder stand beside the representation, each with its interval."""
+    """Tell whether pixels and the untrained encoder stand beside the representation, each with its interval."""
     names = {"representation", "untrained encoder", "pixels (PCA)"}
     return names <= set(knn) and all(knn[name]["low"] <= knn[name]["accuracy"] <= knn[name]["high"] for name in names)
 
 
 def diagnose(journey: Journey) -> Iterator[Check]:
-    """Is there a verdict?"""
+    """Check that there is a verdict."""
     journey.command("diagnose", "run", "-q")
     findings = journey.read("run/findings.json")
     yield Check(f"{len(findings['findings'])} findings, each with a level", bool(findings["findings"]))
 
 
 def report(journey: Journey) -> Iterator[Check]:
-    """Is there one page that needs nothing else?"""
+    """Check that there is one page that needs nothing else."""
     journey.command("report", "run", "-q")
     page = (journey.folder / "run" / "report.html").read_text(encoding="utf-8")
     yield Check(f"one page of {len(page.encode()) / 1e6:.1f} MB, at most 8", len(page.encode()) <= 8_000_000)
@@ -163,7 +163,7 @@ def report(journey: Journey) -> Iterator[Check]:
 
 
 def search(journey: Journey) -> Iterator[Check]:
-    """Are the near copies found among all files of the training part, and does each find its photograph?"""
+    """Check that near copies are grouped with their photograph in the training part, and that each leads to it."""
     pairs = journey.planted.near
     # The run left its copies out, as recommended: they are looked for where they still are.
     part = Path(pairs[0][0]).parts[0]
@@ -178,14 +178,14 @@ def search(journey: Journey) -> Iterator[Check]:
     yield Check(f"the page shows {shown} of {len(pairs)} pairs, with pictures", shown == len(pairs) and "<img" in page)
     queries = [str(Path("photos") / copy) for _, copy in pairs]
     answer = json.loads(journey.command("search", "run", *queries, "-k", str(HITS), "-q", "--json"))
-    found = [{hit["name"] for hit in query["hits"]} for query in answer["queries"]]
-    number = sum(bool(names & set(pair)) for names, pair in zip(found, pairs, strict=True))
+    hit_names = [{hit["name"] for hit in query["hits"]} for query in answer["queries"]]
+    number = sum(bool(names & set(pair)) for names, pair in zip(hit_names, pairs, strict=True))
     # By the embedding alone, of a training of minutes: most of them, and the table says how many.
     yield Check(f"{number} of {len(pairs)} near copies as queries find it among {HITS}", number > len(pairs) // 2)
 
 
 def export(journey: Journey) -> Iterator[Check]:
-    """Does ONNX answer as torch does, by the command's own word and by our own comparison?"""
+    """Check that ONNX answers as torch does, by the command's own word and by our own comparison."""
     told = json.loads(journey.command("export", "run", "--to", "onnx", "--out", "exported", "--json", "-q"))
     (onnx,) = (each for each in told["formats"] if each["name"] == "onnx")
     yield Check(f"reported difference {onnx['difference']:.1e}", onnx["difference"] <= LARGEST_DIFFERENCE)
@@ -196,11 +196,11 @@ def export(journey: Journey) -> Iterator[Check]:
 def onnx_difference(run: Path, model: Path) -> float:
     """Largest difference of both outputs from torch's, as a share of the largest value of the same row."""
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    (given,) = session.get_inputs()
-    side = next((length for length in given.shape[1:] if isinstance(length, int) and length > 4), 64)
+    (model_input,) = session.get_inputs()
+    side = next((length for length in model_input.shape[1:] if isinstance(length, int) and length > 4), 64)
     pictures = np.random.default_rng(0).integers(0, 256, (NUM_COMPARED, side, side, 3), dtype=np.uint8)
     names = [output.name for output in session.get_outputs()]
-    ours = dict(zip(names, session.run(names, {given.name: pictures}), strict=True))
+    ours = dict(zip(names, session.run(names, {model_input.name: pictures}), strict=True))
     encoder = cp.load(run)
     theirs = {"representation": encoder.represent(pictures), "embedding": encoder.embed(pictures)}
     return max(
@@ -262,21 +262,21 @@ def main() -> int:
     parser.add_argument("--archive", default="caltech101-64", help="sub-folder with train.npz and test.npz")
     parser.add_argument("--minutes", type=float, default=3.0, help="that training may take")
     parser.add_argument("--keep", type=Path, help="work in this new folder and leave it there")
-    asked = parser.parse_args()
-    folder = asked.keep or Path(tempfile.mkdtemp(prefix="journey-"))
+    flags = parser.parse_args()
+    folder = flags.keep or Path(tempfile.mkdtemp(prefix="journey-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        planted = plant(asked.data / asked.archive, folder / "photos")
+        planted = plant(flags.data / flags.archive, folder / "photos")
         print(
             f"{planted.num_good:,} pictures, {len(planted.faults)} faults ({NUM_EACH} each; {len(NEAR)} kinds of near "
             f"copies)\n"
         )
-        journey = Journey(folder, asked.minutes, planted)
+        journey = Journey(folder, flags.minutes, planted)
         travel(journey)
         print(table(journey.rows))
         return 0 if all(check.holds for _, _, checks in journey.rows for check in checks) else 1
     finally:
-        if asked.keep is None:
+        if flags.keep is None:
             shutil.rmtree(folder)
 
 

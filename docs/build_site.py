@@ -74,27 +74,27 @@ API: Mapping[str, tuple[str, list[str], list[str]]] = {
 
 def pages() -> dict[Path, PurePosixPath]:
     """Each page of the repository, and its place in the site."""
-    found = {}
+    places = {}
     for path in sorted((ROOT / "docs").rglob("*.md")):
         name = path.relative_to(ROOT).as_posix()
         below = name.removeprefix("docs/")
         room = "reference" if below.endswith("-reference.md") else "guides"
-        found[path] = PurePosixPath(PLACES.get(name, below if "/" in below else f"{room}/{below}"))
-    found |= {ROOT / name: PurePosixPath(place) for name, place in PLACES.items() if "/" not in name}
+        places[path] = PurePosixPath(PLACES.get(name, below if "/" in below else f"{room}/{below}"))
+    places |= {ROOT / name: PurePosixPath(place) for name, place in PLACES.items() if "/" not in name}
     for path in sorted((ROOT / "reproductions").glob("*/README.md")):
-        found[path] = PurePosixPath("papers", f"{path.parent.name}-claims.md")
-    return found
+        places[path] = PurePosixPath("papers", f"{path.parent.name}-claims.md")
+    return places
 
 
 def with_links(page: Path, places: Mapping[Path, PurePosixPath], source: Path) -> str:
     """A page whose links lead to the same things from its place in the site; code stays as it is."""
     here = places[page].parent
 
-    def moved(found: re.Match[str]) -> str:
-        opening, target, anchor = found[1], found[2], found[3] or ""
+    def moved(link: re.Match[str]) -> str:
+        opening, target, anchor = link[1], link[2], link[3] or ""
         path = (page.parent / target).resolve()
         if "://" in target or not path.exists():  # a dead link stays, and Sphinx names it
-            return found[0]
+            return link[0]
         place = places.get(path) or place_of_other(path, source)
         return f"{opening}{Path(os.path.relpath(place, here)).as_posix()}{anchor})"
 
@@ -103,7 +103,7 @@ def with_links(page: Path, places: Mapping[Path, PurePosixPath], source: Path) -
 
 
 def place_of_other(path: Path, source: Path) -> PurePosixPath:
-    """Where a folder is in the site, or a file that is not a page: it is copied."""
+    """Place of a folder in the site, or of a file that is not a page: it is copied."""
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir():
         return PurePosixPath(FOLDERS[name])
@@ -112,7 +112,7 @@ def place_of_other(path: Path, source: Path) -> PurePosixPath:
 
 
 def put(path: Path, content: bytes) -> Path:
-    """Write a file where it changed, so that Sphinx reads again what did."""
+    """Write a file if it changed, so that Sphinx reads again only what did."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_bytes() != content:
         path.write_bytes(content)
@@ -121,33 +121,33 @@ def put(path: Path, content: bytes) -> Path:
 
 def api_pages() -> Iterator[tuple[str, str]]:
     """The name and text of each page of the API."""
-    taken = {name for _, _, names in API.values() for name in names}
+    listed = {name for _, _, names in API.values() for name in names}
     with_own_page = {build.__name__ for build in CATALOGUE.values()}
     for page, (title, modules, names) in API.items():
         parts = [title, "=" * len(title), ""]
         for module in map(import_module, modules):
             parts += heading(module) if len(modules) > 1 else []
             parts += [f".. currentmodule:: {module.__name__}", ""]
-            public = names or [name for name in public_names(module) if name not in taken | with_own_page]
+            public = names or [name for name in public_names(module) if name not in listed | with_own_page]
             parts += [line for name in public for line in entry(module, name)]
         yield f"{page}.rst", "\n".join(parts)
 
 
 def heading(module: ModuleType) -> list[str]:
-    """Of the section on a module: its name, then what it says of itself."""
+    """Lines that begin the section on a module: its name, then its first paragraph."""
     name = f"``{module.__name__}``"
     return [name, "-" * len(name), "", (module.__doc__ or "").partition("\n\n")[0], ""]
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What a module offers: its ``__all__``, or the functions and classes that it defines."""
+    """Public names of a module: its ``__all__``, or the functions and classes that it defines."""
     if hasattr(module, "__all__"):
         return list(module.__all__)
     return [name for name, value in vars(module).items() if is_own(module, name, value)]
 
 
 def is_own(module: ModuleType, name: str, value: object) -> bool:
-    """Whether a name is public and its value defined in this module."""
+    """Tell whether a name is public and its value defined in this module."""
     return not name.startswith("_") and callable(value) and getattr(value, "__module__", "") == module.__name__
 
 
@@ -161,7 +161,7 @@ def entry(module: ModuleType, name: str) -> list[str]:
 
 
 def gather(source: Path) -> None:
-    """Write the sources of the site; what was a page and is none any more is removed."""
+    """Write the sources of the site; remove files that were pages and are none any more."""
     places = pages()
     written = {put(source / place, with_links(page, places, source).encode()) for page, place in places.items()}
     written |= {put(source / "api" / name, text.encode()) for name, text in api_pages()}
@@ -180,7 +180,7 @@ def gather(source: Path) -> None:
 
 
 def build(site: Path) -> int:
-    """Gather the pages and build the site; the exit code is not 0 where there was a warning."""
+    """Gather the pages and build the site; return an exit code, not 0 if there was a warning."""
     source = site.with_name(f"{site.name}-source")
     gather(source)
     if (site / ".buildinfo").exists():  # an earlier site, perhaps with pages that are none any more

@@ -22,7 +22,7 @@ from counterpoint.losses.loss import ROWS, Loss
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.active_settings import check_choices
 
-NEEDED = {"loss": "infonce", "num_classes": 3, "num_features": 16}  # what has no default
+NEEDED = {"loss": "infonce", "num_classes": 3, "num_features": 16}  # parameters without a default
 VARIED: Mapping[str, tuple[float, ...]] = {"beta": (0.5, 1, 2), "temperature": (0.1, 0.2, 0.5), "margin": (0.5, 1, 1.5)}
 PAIRED = ("cross-modal", "cross-modal-spectral", "sigmoid")  # for two kinds of data
 BATCH = 256
@@ -40,8 +40,8 @@ NEEDS = {
 
 def built(name: str, **options: object) -> Loss:
     """A loss of the catalogue with its defaults."""
-    needed = {each: value for each, value in NEEDED.items() if each in parameters_of(name)} | options
-    return build_loss(name, {}, {each: needed[each] for each in needed if each != "loss" or name not in PAIRED})
+    needed = {key: value for key, value in NEEDED.items() if key in parameters_of(name)} | options
+    return build_loss(name, {}, {key: needed[key] for key in needed if key != "loss" or name not in PAIRED})
 
 
 def picture(name: str) -> bytes:
@@ -65,8 +65,8 @@ def picture(name: str) -> bytes:
 
 
 def draw_weights(axes: Axes, name: str) -> None:
-    """How much a negative counts, by its cosine with an anchor whose positive has a cosine of 0.8."""
-    varied = next((each for each in VARIED if each in parameters_of(name)), "")
+    """Draw how much a negative counts, by its cosine with an anchor whose positive has a cosine of 0.8."""
+    varied = next((parameter for parameter in VARIED if parameter in parameters_of(name)), "")
     cosine_N = torch.linspace(-1, 1, 201, dtype=torch.float64)
     z0_ND = torch.stack([cosine_N, (1 - cosine_N**2).sqrt(), torch.zeros_like(cosine_N)], dim=1)
     turned_ND = z0_ND[:, [0, 2, 1]]  # the second view: of the same cosine with the anchor, elsewhere otherwise
@@ -82,7 +82,7 @@ def draw_weights(axes: Axes, name: str) -> None:
 
 
 def draw_values(axes: Axes, name: str) -> None:
-    """The value, by the cosine of two views; of a classifier, by that of a sample and the weights of its class."""
+    """Draw the value, by the cosine of two views; of a classifier, by that of a sample and its class's weights."""
     generator = torch.Generator().manual_seed(0)
     loss, cosines = built(name), torch.linspace(-1, 1, 41)
     z_ND, noise_ND = torch.randn(2, BATCH, NEEDED["num_features"], generator=generator).unbind()
@@ -95,20 +95,20 @@ def draw_values(axes: Axes, name: str) -> None:
         other_ND = 4 * (cosine * own_ND + math.sqrt(1 - cosine**2) * noise_ND)
         values.append(loss(4 * own_ND if weights is None else other_ND, other_ND, labels_N).item())
     axes.plot(cosines, values)
-    what = "the two views of a sample" if weights is None else "a sample and the weights of its class"
-    axes.set(xlabel=f"cosine of {what}", ylabel="loss")
+    pair = "the two views of a sample" if weights is None else "a sample and the weights of its class"
+    axes.set(xlabel=f"cosine of {pair}", ylabel="loss")
 
 
 def command(name: str) -> str:
     """The shortest command that trains with a loss; a setting that the run would refuse fails the build."""
-    method = next((each for each, entry in METHODS.items() if entry.loss == name), "")
+    method = next((candidate for candidate, entry in METHODS.items() if entry.loss == name), "")
     words = [f"--method {method}"] if method else [f"--loss.name {name}"]
     if name in PAIRED and not method:
         words = ["--method cross-modal", *words]
     if "loss" in parameters_of(name):
         words.append('--loss.options "{loss: infonce}"')
-    asked = {"method": method or ("cross-modal" if name in PAIRED else "simclr")}
-    check_choices(TrainSettings.model_validate({**asked, **({} if method else {"loss": {"name": name}})}))
+    settings = {"method": method or ("cross-modal" if name in PAIRED else "simclr")}
+    check_choices(TrainSettings.model_validate({**settings, **({} if method else {"loss": {"name": name}})}))
     data = "pairs.npz" if name in PAIRED else "digits"
     return f"counterpoint train --data {data} {' '.join(words)} --out runs/{name}"
 
@@ -132,7 +132,7 @@ def program(name: str) -> str:
 
 
 def printed(text: str) -> str:
-    """What a program prints."""
+    """Output of a program."""
     output = io.StringIO()
     with redirect_stdout(output):
         exec(compile(text, "an example of the reference", "exec"), {"__name__": "an_example"})
@@ -145,7 +145,7 @@ def level(value: float) -> str:
 
 
 def loss_page(name: str) -> str:
-    """All of a loss: its sentence, when to use it, its picture, its properties, an example, its definition."""
+    """Page of a loss: its sentence, when to use it, its picture, its properties, an example, its definition."""
     build, loss = CATALOGUE[name], built(name)
     document = inspect.getdoc(build) or ""
     use = re.search(r"^Use it (?:.|\n(?!\n))*", document, flags=re.MULTILINE)
@@ -173,18 +173,18 @@ def loss_page(name: str) -> str:
 def titles() -> Mapping[str, str]:
     """The title of each entry of the bibliography."""
     text = (Path(__file__).parent / "references.bib").read_text(encoding="utf-8")
-    found = re.findall(r"^@\w+\{(\w+),.*?title\s*=\s*\{(.+?)\},?$", text, flags=re.MULTILINE | re.DOTALL)
-    return {key: " ".join(re.sub(r"[{}]", "", title).split()) for key, title in found}
+    entries = re.findall(r"^@\w+\{(\w+),.*?title\s*=\s*\{(.+?)\},?$", text, flags=re.MULTILINE | re.DOTALL)
+    return {key: " ".join(re.sub(r"[{}]", "", title).split()) for key, title in entries}
 
 
 def with_titles(text: str) -> str:
-    """Words on sources, followed by what the named works are called."""
+    """Words on sources, followed by the titles of the works that they name."""
     named = dict.fromkeys(key for key in re.findall(r"\w+", text) if key in titles())
     return f"{text} ({'; '.join(titles()[key] for key in named)})" if named else text
 
 
 def slug(name: str) -> str:
-    """A name as that of a file."""
+    """A name in the form of a file name."""
     return re.sub(r"\W+", "-", name)
 
 
@@ -201,10 +201,10 @@ def span(metric: Metric) -> str:
 
 
 def metric_page(metric: Metric, package: str) -> str:
-    """All of a metric: definition, range, chance, whose samples, how it is measured and read."""
-    asked = slug(metric.name) if " " in metric.name else metric.name
-    shown = {
-        "evaluation": f"counterpoint evaluate runs/mine --metrics {asked}",
+    """Page of a metric: definition, range, chance, whose samples, how it is measured and read."""
+    word = slug(metric.name) if " " in metric.name else metric.name
+    commands = {
+        "evaluation": f"counterpoint evaluate runs/mine --metrics {word}",
         "diagnostics": "counterpoint diagnose runs/mine",
     }
     own = "Compare it with the untrained encoder and raw input beside it: training must reach more than these two."
@@ -231,7 +231,7 @@ def metric_page(metric: Metric, package: str) -> str:
         reading.append(f"It is shown beside {code(metric.reference)}.")
     return "\n\n".join([f"# {metric.title}", metric.definition, table(["", "of this metric"], rows),
                         "## How to read it", " ".join(reading), "## Example",
-                        f"```sh\n{shown[package]}\n```"]) + "\n"  # fmt: skip
+                        f"```sh\n{commands[package]}\n```"]) + "\n"  # fmt: skip
 
 
 def index(title: str, about: str, heads: list[str], rows: Mapping[str, list[str]]) -> str:
@@ -253,7 +253,7 @@ def catalogue_pages() -> Iterator[tuple[str, str | bytes]]:
     for name in CATALOGUE:
         yield f"losses/{name}.svg", picture(name)
         yield f"losses/{name}.md", loss_page(name)
-    shown = {
+    metrics = {
         metric.name: (metric, package)
         for package in ASKS
         for metric in described_metrics(package).values()
@@ -261,9 +261,9 @@ def catalogue_pages() -> Iterator[tuple[str, str | bytes]]:
     }
     rows = {
         slug(name): [f"[{metric.title}]({slug(name)}.md)", cell(metric.definition.partition(". ")[0])]
-        for name, (metric, _) in shown.items()
+        for name, (metric, _) in metrics.items()
     }
     about = "What reports and tables show. `evaluate` asks about labelled samples, `diagnose` about features alone."
     yield "metrics/index.md", index("All metrics", about, ["metric", "meaning"], rows)
-    for name, (metric, package) in shown.items():
+    for name, (metric, package) in metrics.items():
         yield f"metrics/{slug(name)}.md", metric_page(metric, package)

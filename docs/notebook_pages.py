@@ -19,7 +19,7 @@ SHOWN_LINES = 40  # of what a cell prints
 
 
 def cells_of(notebook: Path) -> list[tuple[str, str]]:
-    """The cells of a notebook: what they are, and their text."""
+    """The cells of a notebook: type and text of each."""
     return [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(notebook.read_text("utf-8"))["cells"]]
 
 
@@ -62,7 +62,7 @@ def notebook_page(notebook: Path) -> Iterator[tuple[str, str | bytes]]:
 
 
 def notebook_pages() -> Iterator[tuple[str, str | bytes]]:
-    """All of them."""
+    """Pages and pictures of all notebooks."""
     for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
         yield from notebook_page(notebook)
 

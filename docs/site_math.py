@@ -55,5 +55,5 @@ def block(self: HTML5Translator, node: nodes.math_block) -> None:
 
 
 def add_to(app: Sphinx) -> None:
-    """Name the renderer."""
+    """Register the renderer with Sphinx."""
     app.add_html_math_renderer("drawn", inline_renderers=(inline, None), block_renderers=(block, None))

@@ -1,4 +1,4 @@
-"""Writes what is made from records: tables of losses and metrics, pages about the papers' results, and drawings.
+"""Writes pages that are made from records: tables of losses and metrics, pages about the papers' results, and drawings.
 
 python docs/tables.py; --check writes nothing.
 """
@@ -16,7 +16,7 @@ from counterpoint.losses.build import build_loss
 from reproductions.result_pages import drawings, pages
 
 HERE = Path(__file__).parent
-NEEDED = {"loss": "infonce", "num_classes": 3, "num_features": 4}  # what has no default
+NEEDED = {"loss": "infonce", "num_classes": 3, "num_features": 4}  # parameters without a default
 
 
 def loss_rows() -> Iterable[str]:
@@ -32,8 +32,8 @@ def loss_rows() -> Iterable[str]:
 def metric_rows() -> Iterable[str]:
     """A row for each metric of an evaluation, from its record."""
     for name, metric in described_metrics("evaluation").items():
-        asked = "on request" if metric.on_request else "always"
-        yield row(name, metric.definition, span(metric), metric.interval or "none", metric.source, asked)
+        when = "on request" if metric.on_request else "always"
+        yield row(name, metric.definition, span(metric), metric.interval or "none", metric.source, when)
 
 
 def span(metric: Metric) -> str:

@@ -54,12 +54,12 @@ def code(text: str) -> str:
 
 
 def takes(field: FieldInfo) -> str:
-    """What a field takes, in words."""
+    """Values that a field takes, in words."""
     return {"true or false": "switch"}.get(words := expectation(field), words)
 
 
 def default(field: FieldInfo) -> str:
-    """The default of a field; nothing where leaving it out is its default."""
+    """The default of a field; empty if leaving it out is its default."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
@@ -68,7 +68,7 @@ def default(field: FieldInfo) -> str:
 
 
 def teaching(verb: str) -> tuple[str, list[str], str]:
-    """What the help of a verb says: what it does, its examples, what else there is to know."""
+    """Parts of the help of a verb: what it does, its examples, what else there is to know."""
     words, _, rest = re.sub(r"\nexamples?:\n", "\0", str(load_verb(verb).__doc__)).partition("\0")
     examples, _, after = rest.partition("\n\n")
     return with_flags(words.strip()), [line.strip() for line in examples.splitlines()], with_flags(after.strip())
@@ -87,12 +87,12 @@ def flag_rows(verb: str) -> Iterator[list[str]]:
         kind = "names, separated by commas" if "a list of names" in takes(field) else takes(field)
         # `--no-cache` is described by what it leaves out.
         words = str(action.help).replace("%%", "%") if field.default is True else str(field.description)
-        shown = "" if field.default is True or field.default is False else default(field)
-        yield [names, cell(kind), shown, cell(words)]
+        default_text = "" if field.default is True or field.default is False else default(field)
+        yield [names, cell(kind), default_text, cell(words)]
 
 
 def verb_page(verb: str) -> str:
-    """All of a verb: what it does, usage, examples, flags, the function of Python."""
+    """Page of a verb: what it does, usage, examples, flags, the function of Python."""
     words, examples, after = teaching(verb)
     parser = build_parser(verb)
     parts = [f"# counterpoint {verb}", words, f"```text\n{parser.usage}\n```"]
@@ -104,16 +104,16 @@ def verb_page(verb: str) -> str:
 
 
 def settable_words(verb: str, paths: Iterable[str]) -> str:
-    """Which settings of training a verb takes, and how they are given."""
+    """Words on the settings of training that a verb takes, and on how they are given."""
     paths, by_section = list(paths), dict[str, list[str]]()
     for path in paths:
         by_section.setdefault(path.rpartition(".")[0], []).append(path)
-    whole = {path for path, _ in leaf_fields(TrainSettings)}
+    all_paths = {path for path, _ in leaf_fields(TrainSettings)}
     lines = [
         f"- all of `{section}`"
-        if section and set(some) == {path for path in whole if path.startswith(f"{section}.")}
-        else "- " + ", ".join(map(code, some))
-        for section, some in by_section.items()
+        if section and set(section_paths) == {path for path in all_paths if path.startswith(f"{section}.")}
+        else "- " + ", ".join(map(code, section_paths))
+        for section, section_paths in by_section.items()
     ]
     how = f"Each is given as `--NAME VALUE`, such as `--{paths[-1].replace('_', '-')} VALUE`, or by `--set NAME=VALUE`."
     return f"`{verb}` takes these of the [settings](../settings.md). {how}\n\n" + "\n".join(lines)
@@ -144,31 +144,31 @@ def python_words(verb: str, example: str) -> str:
 def call_of(verb: str, example: str) -> tuple[str, list[Any], dict[str, Any]]:
     """A command as arguments of a function: as code, by place, by name."""
     flags, *settings = read_words(verb, shlex.split(example)[2:])
-    given = {name: getattr(flags, name) for name in flags.model_fields_set - NOT_IN_PYTHON}
-    given |= settings[0] if settings else {}
+    arguments = {name: getattr(flags, name) for name in flags.model_fields_set - NOT_IN_PYTHON}
+    arguments |= settings[0] if settings else {}
     parameters = inspect.signature(function_of(verb) or print).parameters
     if "out" not in parameters and verb != "train":  # Python returns what these flags write
-        given.pop("out", None)
-    placed = [plain(given.pop(name)) for name in SUBJECTS if name in given]
-    named = {name: plain(value) for name, value in given.items()}
+        arguments.pop("out", None)
+    placed = [plain(arguments.pop(name)) for name in SUBJECTS if name in arguments]
+    named = {name: plain(value) for name, value in arguments.items()}
     words = ", ".join([*map(repr, placed), *(f"{name}={value!r}" for name, value in named.items())])
     return words.replace("'", '"'), placed, named
 
 
 def plain(value: Any) -> Any:
     """Several names as a list, one as itself."""
-    names = [str(each) for each in value] if isinstance(value, tuple) else value
+    names = [str(name) for name in value] if isinstance(value, tuple) else value
     return names[0] if isinstance(names, list) and len(names) == 1 else str(names) if isinstance(names, str) else names
 
 
 @cache
 def readers() -> Mapping[str, list[str]]:
-    """Which verbs read each setting of training."""
-    found: dict[str, list[str]] = {path: [] for path, _ in leaf_fields(TrainSettings)}
+    """Verbs that read each setting of training, by its path."""
+    verbs: dict[str, list[str]] = {path: [] for path, _ in leaf_fields(TrainSettings)}
     for verb in VERBS:
         for path in build_parser(verb).settable:
-            found[path].append(verb)
-    return found
+            verbs[path].append(verb)
+    return verbs
 
 
 @cache
@@ -178,19 +178,19 @@ def idle_by_method() -> Mapping[str, Mapping[str, str]]:
 
 
 def where(path: str) -> str:
-    """Where a setting has an effect, if not everywhere."""
+    """Words on where a setting has an effect; empty if it has one everywhere."""
     owners = [name for name, idle in idle_by_method().items() if path not in idle]
     if len(owners) == len(METHODS):
         return ""
     if owners:
         return f" (methods {', '.join(owners)})"
     why = next(iter(idle_by_method().values()))[path]
-    found = re.fullmatch(r"(\S+) is .+; it is for (.+)", why)
-    return f" (only where `{found[1]}` is {found[2].replace(' and ', ' or ')})" if found else ""
+    condition = re.fullmatch(r"(\S+) is .+; it is for (.+)", why)
+    return f" (only where `{condition[1]}` is {condition[2].replace(' and ', ' or ')})" if condition else ""
 
 
 def settings_page() -> str:
-    """Every setting of training, grouped by section."""
+    """Page of every setting of training, grouped by section."""
     parts = [
         "# All settings",
         "Each setting is given on the command line (`--optim.name sgd`), in a file (`train --config run.yaml`) or in "

@@ -13,8 +13,8 @@ import numpy as np
 from counterpoint import theory
 from counterpoint.losses import InfoNCE
 
-ASKED = {"num_negatives": 512, "supervised": True}
-threshold = theory.collapse_threshold(3, **ASKED)
+SUPERVISED = {"num_negatives": 512, "supervised": True}
+threshold = theory.collapse_threshold(3, **SUPERVISED)
 print(threshold)
 
 # %%
@@ -24,7 +24,7 @@ print(threshold)
 shares = [1 / 3, 0.6, 0.9, 0.99]
 figure, panels = plt.subplots(1, 4, figsize=(9, 2.8), subplot_kw={"projection": "polar"}, layout="constrained")
 for axes, share in zip(panels, shares, strict=True):
-    best = theory.optimal_geometry([share, (1 - share) / 2, (1 - share) / 2], **ASKED)
+    best = theory.optimal_geometry([share, (1 - share) / 2, (1 - share) / 2], **SUPERVISED)
     apart = float(best.angles[1, 2])
     for angle, colour in ((90, "C0"), (270 - apart / 2, "C1"), (270 + apart / 2, "C2")):
         axes.annotate("", (np.radians(angle), 1), (0, 0), arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 2})
@@ -39,8 +39,8 @@ plt.show()
 shares = np.linspace(1 / 3, 0.995, 40)
 figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for temperature in (1.0, 0.5, 0.2):
-    asked = {"loss": InfoNCE(temperature=temperature), "num_negatives": 510}
-    angles = [theory.optimal_geometry([s, (1 - s) / 2, (1 - s) / 2], **asked).angles[1, 2] for s in shares]
+    options = {"loss": InfoNCE(temperature=temperature), "num_negatives": 510}
+    angles = [theory.optimal_geometry([s, (1 - s) / 2, (1 - s) / 2], **options).angles[1, 2] for s in shares]
     axes.plot(shares, angles, label=f"temperature {temperature}")
 axes.set(xlabel="share of the large class", ylabel="angle between the small classes, degrees", ylim=(-5, 125))
 axes.legend(loc="lower left")

@@ -23,7 +23,7 @@ encoder = nn.Sequential(nn.Linear(64, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.L
 
 
 def two_views(batch: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pixels with noise, twice."""
+    """Two views of each sample: its pixels with noise."""
     samples = torch.stack([sample for sample, _ in batch])
     return samples + 0.3 * torch.randn_like(samples), samples + 0.3 * torch.randn_like(samples)
 
@@ -41,7 +41,7 @@ print(health.findings[4].verdict)
 # Digits that were held out (left), and the training digits that lie nearest to each.
 
 with torch.no_grad():
-    bank, queries = (nn.functional.normalize(encoder.eval()(some)) for some in (x[:1400], x[1400:1405]))
+    bank, queries = (nn.functional.normalize(encoder.eval()(part)) for part in (x[:1400], x[1400:1405]))
 nearest = (queries @ bank.T).topk(8).indices
 figure, panels = plt.subplots(5, 9, figsize=(6, 3.4), layout="constrained")
 for row, query, neighbours in zip(panels, x[1400:1405], nearest, strict=True):

@@ -38,10 +38,10 @@ embeddings = {
 
 for name, z in embeddings.items():
     spectrum = covariance_spectrum(z)
-    found = vanished_directions(spectrum, NUM_SAMPLES)
+    vanished = vanished_directions(spectrum, NUM_SAMPLES)
     cosine = float(torch.nn.functional.cosine_similarity(z[:-1], z[1:]).mean())
     print(f"{name:42} effective rank {effective_rank(spectrum):5.1f}  RankMe {rankme(singular_values(z)):5.1f}", end="")
-    print(f"  vanished {found.count:2d}  mean cosine {cosine:5.2f}")
+    print(f"  vanished {vanished.count:2d}  mean cosine {cosine:5.2f}")
 
 # %%
 # The grey band is where the eigenvalues of 2,000 samples of isotropic features lie, as a share of their mean: even

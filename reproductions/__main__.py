@@ -49,7 +49,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
+    """Add the arguments of the command to the parser."""
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.add_argument("figure", metavar="NAME", nargs="?", help="which one (default: list them)")
     parser.add_argument("--list", action="store_true", help="list every table and figure of the five papers")
@@ -107,19 +107,19 @@ def add_flags(parser: Parser) -> None:
 def run(flags: argparse.Namespace) -> int:
     """Make a table or figure again, print what came out and draw it; without a name, list them."""
     if flags.figure is None and flags.hours is not None and not flags.list:
-        return _open_claims(flags)
+        return _make_open_studies(flags)
     if flags.figure is None or flags.list:
-        print(_listed(as_json=flags.json))
+        print(_list_text(as_json=flags.json))
         return 0
     study = study_named(flags.figure, flags.scale or "small")
     for name in OF_STUDIES if study is None else OF_FIGURES:
         if getattr(flags, name) is not None:
             kinds = ("a figure that is computed", "studies") if study is None else ("a study", "computed figures")
             raise UsageError(f"{flags.figure} is {kinds[0]}; --{name} goes with {kinds[1]}")
-    return _figure(flags) if study is None else _study(study, flags)
+    return _make_figure(flags) if study is None else _make_study(study, flags)
 
 
-def _open_claims(flags: argparse.Namespace) -> int:
+def _make_open_studies(flags: argparse.Namespace) -> int:
     """Add seeds to every study whose kept result leaves a claim open, the cheapest first, until the hours end."""
     from reproductions.result_pages import open_studies  # deferred: loads NumPy
 
@@ -129,23 +129,23 @@ def _open_claims(flags: argparse.Namespace) -> int:
     for study in open_studies():
         flags.hours = (until - time.monotonic()) / 3600
         if flags.hours > 0:
-            _study(study, flags)
+            _make_study(study, flags)
     return 0
 
 
-def _figure(flags: argparse.Namespace) -> int:
-    """Make a figure again that a function computes."""
+def _make_figure(flags: argparse.Namespace) -> int:
+    """Compute a figure again, write its numbers and its page, and print what came out; return the exit code."""
     from counterpoint.engine.progress import Reporter  # deferred: loads torch
     from counterpoint.report.document import check_target  # deferred: loads NumPy and Pillow
     from reproductions.reproduction_page import REPRODUCTION_PAGE, write_reproduction  # deferred: loads torch
 
-    asked = FigureRun(
+    figure_run = FigureRun(
         flags.seed or 0, bool(flags.quick), Reporter(quiet=flags.quiet).say, flags.data, flags.encoder, flags.epochs
     )
-    numbers = numbers_file(flags.figure, flags.out, quick=asked.quick)
+    numbers = numbers_file(flags.figure, flags.out, quick=figure_run.quick)
     page = numbers.with_suffix(".html")
     check_target(REPRODUCTION_PAGE, page)
-    made = reproduce(flags.figure, asked, out=flags.out, seeds=1 if flags.seeds is None else flags.seeds)
+    made = reproduce(flags.figure, figure_run, out=flags.out, seeds=1 if flags.seeds is None else flags.seeds)
     write_reproduction(made, page)
     if flags.json:
         print(json.dumps(read_json(numbers), indent=1))
@@ -154,8 +154,8 @@ def _figure(flags: argparse.Namespace) -> int:
     return 0
 
 
-def _study(study: Study, flags: argparse.Namespace) -> int:
-    """Run what is missing of a study."""
+def _make_study(study: Study, flags: argparse.Namespace) -> int:
+    """Run the missing cells of a study, write its page and print the result; return the exit code."""
     from counterpoint.engine.progress import Reporter  # deferred: loads torch
     from counterpoint.report.document import check_target  # deferred: loads torch
     from reproductions.reproduction_page import REPRODUCTION_PAGE, write_reproduction  # deferred: loads torch
@@ -184,7 +184,7 @@ def _study(study: Study, flags: argparse.Namespace) -> int:
 
 
 def alone(environment: MutableMapping[str, str]) -> None:
-    """Make this process work by itself: what torchrun says of the others is forgotten, and it keeps its own GPU.
+    """Make this process independent: remove torchrun's variables, and leave it the GPU of its local rank alone.
 
     Args:
         environment: of the process; changed.
@@ -198,8 +198,8 @@ def alone(environment: MutableMapping[str, str]) -> None:
         environment.pop(name, None)
 
 
-def _listed(*, as_json: bool) -> str:
-    """All tables and figures with their sentences."""
+def _list_text(*, as_json: bool) -> str:
+    """Names and summaries of all tables and figures, a line each, or as JSON."""
     items = listed()
     if as_json:
         return json.dumps([{"name": item.name, "kind": item.kind, "summary": item.summary} for item in items], indent=1)

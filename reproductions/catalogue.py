@@ -1,4 +1,4 @@
-"""Tables and figures of the papers by name: those that are computed or studied, and why others are neither.
+"""Name the papers' tables and figures: those that are computed or studied, and why others are neither.
 
 A figure is a function and is computed here; a study is data (``study``) and run by ``study_runner``. Drawing is left to
 ``report``, which reads the same record. Loads without torch: a figure is imported when it is made.
@@ -38,7 +38,7 @@ class Figure:
 
     @property
     def make(self) -> Callable[[FigureRun], Reproduction]:
-        """The function, imported."""
+        """The function that makes the figure; its module is imported now."""
         return resolve_name(self.maker)
 
 
@@ -122,16 +122,16 @@ class Listed:
 
 def listed() -> tuple[Listed, ...]:
     """Every table and figure of the five papers, paper by paper."""
-    found = [Listed(name, "figure", figure.summary) for name, figure in CATALOGUE.items()]
+    items = [Listed(name, "figure", figure.summary) for name, figure in CATALOGUE.items()]
     for study in studies().values():
-        found.append(Listed(study.name, "study", study.title))
-        found += [Listed(name, "study", f"{words} (with {study.name})") for name, words in study.also.items()]
-    found += [Listed(name, "drawing", f"nothing to make again: {why}") for name, why in DRAWINGS.items()]
-    return tuple(sorted(found, key=_place))
+        items.append(Listed(study.name, "study", study.title))
+        items += [Listed(name, "study", f"{words} (with {study.name})") for name, words in study.also.items()]
+    items += [Listed(name, "drawing", f"nothing to make again: {why}") for name, why in DRAWINGS.items()]
+    return tuple(sorted(items, key=_sort_key))
 
 
-def _place(item: Listed) -> tuple[str, str, int, str]:
-    """By paper, tables after figures, by number."""
+def _sort_key(item: Listed) -> tuple[str, str, int, str]:
+    """Sort by paper, then by kind (figures before tables), then by number."""
     paper, _, rest = item.name.partition("-")
     parts = re.match(r"(\D*)(\d*)", rest)
     assert parts is not None
@@ -139,10 +139,10 @@ def _place(item: Listed) -> tuple[str, str, int, str]:
 
 
 def study_named(name: str, scale: Scale = "small") -> Study | None:
-    """The study of a name, also of another table or figure that it shows, or of a file of the user's own.
+    """Return the study that has a name or shows the table or figure of that name, or that is in a YAML file.
 
     Returns:
-        The study; None where the name is that of a figure which a function computes.
+        The study; None if the name is that of a figure which a function computes.
 
     Raises:
         UsageError: a name that nothing has, or of a drawing; a file that is no study.
@@ -205,7 +205,7 @@ def reproduce(figure: str, run: FigureRun, *, out: str | Path, seeds: int = 1) -
 
 
 def check_options(figure: str, run: FigureRun) -> None:
-    """Refuse what a figure cannot be asked for.
+    """Refuse a seed, a number of epochs or an option that a figure cannot have.
 
     Raises:
         UsageError: a seed below 0, no epochs, or an option that the figure does not take.
@@ -221,7 +221,7 @@ def check_options(figure: str, run: FigureRun) -> None:
 
 
 def figure_named(name: str) -> Figure:
-    """A figure of the catalogue.
+    """Return a figure of the catalogue by its name.
 
     Raises:
         UsageError: an unknown name.
@@ -232,20 +232,20 @@ def figure_named(name: str) -> Figure:
 
 
 def numbers_file(figure: str, out: str | Path, *, quick: bool = False) -> Path:
-    """Where the numbers of a figure go; those of a reduced size never replace those of the full one."""
+    """The file with a figure's numbers; those of a reduced size never replace those of the full one."""
     return Path(out) / f"{figure}{'-quick' if quick else ''}.json"
 
 
 def _check_numbers(target: Path) -> None:
-    """Refuse to replace anything but an earlier result."""
+    """Refuse to replace a file that is not an earlier result."""
     if not target.exists():
         return
-    found = None if target.is_dir() else _read(target)
-    if not isinstance(found, dict) or not found.keys() >= MARKS:
+    content = None if target.is_dir() else _json_or_none(target)
+    if not isinstance(content, dict) or not content.keys() >= MARKS:
         raise RunError(f"{target} exists and holds no reproduced figure, so it stays as it is; choose another --out")
 
 
-def _read(target: Path) -> object:
+def _json_or_none(target: Path) -> object:
     try:
         return read_json(target)
     # What cannot be read as JSON is not ours either.

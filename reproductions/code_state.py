@@ -1,4 +1,4 @@
-"""Which code is running, on what processor: the commit of a checkout, or the version of an installed package."""
+"""Identify the running code, by commit of the checkout or version of the package, and the processor."""
 
 import hashlib
 import platform
@@ -14,10 +14,10 @@ PACKAGE = Path(counterpoint.__file__).parent
 
 @cache
 def code_state() -> str:
-    """Commit of the checkout that the package lies in, with a hash of its files where they differ from it.
+    """Commit of the checkout that holds the package, with a hash of the package's files if they were changed.
 
     Returns:
-        Twelve digits of the commit; the version where the package is in no checkout.
+        Twelve digits of the commit; the version if the package is in no checkout.
     """
     commit = _git("rev-parse", "--short=12", "HEAD")
     tracked = _git("ls-files", "--error-unmatch", "__init__.py")
@@ -37,7 +37,7 @@ def processor() -> str:
 
 
 def _hash_of_files() -> str:
-    """Eight digits that all modules of the package give."""
+    """The first eight digits of a hash of all modules of the package."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes())
@@ -45,7 +45,7 @@ def _hash_of_files() -> str:
 
 
 def _git(*words: str) -> str:
-    """What git says in the package's folder; empty where it does not."""
+    """The output of a git command in the package's folder; empty if git is absent or fails."""
     try:
         done = subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

@@ -45,14 +45,14 @@ DrawnPanel = LinePanel | PointPanel | MatrixPanel | DotPanel
 
 
 def draw_panels(panels: Sequence[Panel], name: str) -> str:
-    """Lines, points, matrices and dots as SVG; tables are not drawn.
+    """Draw lines, points, matrices and dots as SVG; tables are not drawn.
 
     Args:
         panels: of a figure.
         name: of the figure, from which ids within the file are made: the same panels give the same bytes.
 
     Returns:
-        The file's text; empty where nothing can be drawn.
+        The file's text; empty if nothing can be drawn.
     """
     drawn = [panel for panel in panels if isinstance(panel, DrawnPanel)]
     if not drawn:
@@ -64,18 +64,18 @@ def draw_panels(panels: Sequence[Panel], name: str) -> str:
         figure = Figure(figsize=(WIDTH * columns, height * rows), layout="constrained")
         places = figure.subplots(rows, columns, squeeze=False).flat
         for panel, axes in zip(drawn, places, strict=False):  # in this order no place is lost
-            axes.set_title(_words(panel.title, 56))
+            axes.set_title(_wrapped(panel.title, 56))
             match panel:
                 case MatrixPanel():
-                    _matrix(axes, panel)
+                    _draw_matrix(axes, panel)
                 case DotPanel():
-                    _dots(axes, panel)
+                    _draw_dots(axes, panel)
                 case LinePanel() | PointPanel():
-                    _series(axes, panel)
+                    _draw_series(axes, panel)
                     if len(names) > 1 and 1 < len(panel.series) <= MOST_NAMED:
                         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
                     elif len(panel.series) > MOST_NAMED:
-                        axes.set_title(_words(f"{panel.title}, {len(panel.series)} lines", 56))
+                        axes.set_title(_wrapped(f"{panel.title}, {len(panel.series)} lines", 56))
         for axes in places:  # those that no panel took
             axes.set_visible(False)
         if len(names) == 1 and 1 < len(next(iter(names))) <= MOST_NAMED:  # all panels have one legend
@@ -85,41 +85,41 @@ def draw_panels(panels: Sequence[Panel], name: str) -> str:
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     # Two decimals of a point are enough to draw, and a path is one line.
     return PLACED.sub(
-        lambda found: LONG.sub(lambda digits: f"{float(digits[0]):.2f}" if digits[0].strip() else " ", found[0]),
+        lambda match: LONG.sub(lambda digits: f"{float(digits[0]):.2f}" if digits[0].strip() else " ", match[0]),
         text.getvalue(),
     )
 
 
 def as_address(drawing: str) -> str:
-    """A drawing as a ``data:`` address for a page."""
+    """Encode a drawing as a ``data:`` address for a page."""
     return f"data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode('ascii')}"
 
 
-def _words(text: str, width: int) -> str:
-    """Lines of a text from outside, in which no formula begins."""
+def _wrapped(text: str, width: int) -> str:
+    """Wrap a text into lines, its dollar signs escaped so that no formula begins."""
     return textwrap.fill(text, width).replace("$", r"\$")
 
 
-def _series(axes: Axes, panel: LinePanel | PointPanel) -> None:
-    """Lines or clouds, named below."""
+def _draw_series(axes: Axes, panel: LinePanel | PointPanel) -> None:
+    """Draw lines or clouds of points, at most ``MOST_LINES`` of them, with both axes."""
     places = np.linspace(0, len(panel.series) - 1, min(len(panel.series), MOST_LINES)).round().astype(int)
-    shown = [panel.series[place] for place in dict.fromkeys(places.tolist())]
-    for place, (series, (dash, colour)) in enumerate(zip(shown, product(DASHES, COLOURS), strict=False)):
+    drawn_series = [panel.series[place] for place in dict.fromkeys(places.tolist())]
+    for place, (series, (dash, colour)) in enumerate(zip(drawn_series, product(DASHES, COLOURS), strict=False)):
         look: dict[str, Any] = {
             "color": colour,
-            "marker": MARKS[place % len(MARKS)] if len(shown) <= MOST_NAMED else None,
-            "label": _words(textwrap.shorten(series.name, 30, placeholder="…"), 30),
+            "marker": MARKS[place % len(MARKS)] if len(drawn_series) <= MOST_NAMED else None,
+            "label": _wrapped(textwrap.shorten(series.name, 30, placeholder="…"), 30),
         }
         if isinstance(panel, PointPanel):
             axes.plot(series.x, series.y, linestyle="none", markersize=3, alpha=0.5, **look)
         else:
             axes.plot(series.x, series.y, dash, markevery=max(1, len(series.x) // 6), markersize=3.5, lw=1.3, **look)
-    axes.set_xlabel(_words(panel.x_label, 50))
-    axes.set_ylabel(_words(panel.y_label, 34))
+    axes.set_xlabel(_wrapped(panel.x_label, 50))
+    axes.set_ylabel(_wrapped(panel.y_label, 34))
     if isinstance(panel, PointPanel):
         axes.set_aspect("equal", adjustable="datalim")
         return
-    xs, ys = (np.array([value for series in shown for value in getattr(series, axis)]) for axis in "xy")
+    xs, ys = (np.array([value for series in drawn_series for value in getattr(series, axis)]) for axis in "xy")
     if panel.log_x and (xs > 0).any():
         axes.set_xscale("log", nonpositive="mask")
     sizes = np.abs(ys[np.isfinite(ys) & (ys != 0)])
@@ -129,14 +129,14 @@ def _series(axes: Axes, panel: LinePanel | PointPanel) -> None:
         axes.set_yscale("symlog", linthresh=float(np.median(sizes)))
 
 
-def _matrix(axes: Axes, panel: MatrixPanel) -> None:
-    """A heat map: blue is positive, red negative."""
+def _draw_matrix(axes: Axes, panel: MatrixPanel) -> None:
+    """Draw a heat map: blue is positive, red negative."""
     values = np.array(panel.values)
     largest = np.abs(values[np.isfinite(values)]).max(initial=0.0) or 1.0
     axes.imshow(values, vmin=-largest, vmax=largest, aspect="auto" if values.shape[0] != values.shape[1] else "equal")
     for ticks, names in ((axes.set_xticks, panel.column_labels), (axes.set_yticks, panel.row_labels)):
         step = math.ceil(len(names) / MOST_NAMED)
-        ticks(range(0, len(names), step), [_words(name, 30) for name in names[::step]])
+        ticks(range(0, len(names), step), [_wrapped(name, 30) for name in names[::step]])
     if max(map(len, panel.column_labels)) > 4 < values.shape[1]:
         axes.tick_params(axis="x", labelrotation=90)
     if max(values.shape) <= MOST_NUMBERED:
@@ -145,10 +145,10 @@ def _matrix(axes: Axes, panel: MatrixPanel) -> None:
             axes.text(column, row, f"{value:.3g}", ha="center", va="center", color=colour, fontsize=7.5)
 
 
-def _dots(axes: Axes, panel: DotPanel) -> None:
-    """A dot for each seed, and a bar at the mean."""
+def _draw_dots(axes: Axes, panel: DotPanel) -> None:
+    """Draw a row for each arm: a dot for each seed, and a bar at the mean."""
     for place, values in enumerate(panel.values.values()):
         axes.plot(values, [place] * len(values), "o", color=COLOURS[0], markersize=4, alpha=0.6)
         axes.plot([float(np.mean(values))], [place], "|", color=COLOURS[0], markersize=14)
-    axes.set_yticks(range(len(panel.values)), [_words(name, 30) for name in panel.values])
+    axes.set_yticks(range(len(panel.values)), [_wrapped(name, 30) for name in panel.values])
     axes.set_ylim(len(panel.values) - 0.5, -0.5)

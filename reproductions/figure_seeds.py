@@ -14,7 +14,7 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\d)")
 
 
 def over_seeds(records: Sequence[Reproduction], first_seed: int) -> Reproduction:
-    """The record of the first seed, with claims about all of them.
+    """Return the record of the first seed, with claims about all seeds.
 
     A claim agrees or differs where all seeds do. Where they disagree, a sign test decides: it agrees with the paper if
     the exact 95 % interval of the share of seeds that agree (clopper1934) lies above one half, differs if it lies below
@@ -27,13 +27,13 @@ def over_seeds(records: Sequence[Reproduction], first_seed: int) -> Reproduction
     if len(records) == 1:
         return records[0]
     # Panels are drawn of the first.
-    claims = tuple(_claim(same) for same in zip(*(record.claims for record in records), strict=True))
+    claims = tuple(_merge_claims(same) for same in zip(*(record.claims for record in records), strict=True))
     seeds = ", ".join(str(first_seed + place) for place in range(len(records)))
     return replace(records[0], claims=claims, settings={**records[0].settings, "seed": seeds})
 
 
-def _claim(claims: Sequence[Claim]) -> Claim:
-    """What all seeds say of one statement."""
+def _merge_claims(claims: Sequence[Claim]) -> Claim:
+    """Merge the claims of all seeds about one statement into one claim."""
     first = claims[0]
     ours = spread([claim.ours for claim in claims])
     judged = [claim.agrees for claim in claims if claim.agrees is not None]

@@ -20,7 +20,7 @@ TOLERANCE = 1e-11  # keeps quadratic invariants to about 1e-10 over the flows of
 
 @dataclass(frozen=True)
 class FlowPath:
-    """Where the matrices were.
+    """Matrices at each time of a flow.
 
     Attributes:
         times_T: increasing, as asked.
@@ -64,40 +64,40 @@ def integrate(
         raise UsageError("times must be at least 2 numbers that increase; use torch.linspace(0, end, 50)")
     shapes = [tuple(matrix.shape) for matrix in start]
 
-    asked = [float(times_T[0])]
+    times = [float(times_T[0])]
 
     def flat_velocity(time: float, flat_S: np.ndarray) -> np.ndarray:
-        asked.append(time)
+        times.append(time)
         # solve_ivp has no limit of its own, and a flow that slides along a kink would not end.
-        if len(asked) > max_evaluations:
+        if len(times) > max_evaluations:
             remedy = "ask for earlier times or a larger tolerance (a flow that slides along a kink does not advance)"
             raise UsageError(f"{max_evaluations} evaluations led to time {time:.4g} only; {remedy}")
-        return _flat(velocity(_state(flat_S, shapes)))
+        return _flatten(velocity(_unflatten(flat_S, shapes)))
 
     with np.errstate(over="ignore", invalid="ignore"):  # a flow that blows up is reported below
         solved = solve_ivp(
             flat_velocity,
             (float(times_T[0]), float(times_T[-1])),
-            _flat(start),
+            _flatten(start),
             method="DOP853",
             t_eval=times_T.numpy(),  # dense output: the steps do not depend on the times asked for
             rtol=max(tolerance, 3e-14),  # below 100 machine epsilons scipy warns and takes those
             atol=tolerance,
         )
     if not solved.success or not np.isfinite(solved.y).all():
-        raise UsageError(f"the flow grows without bound or stiffens after time {max(asked):.4g}; ask for earlier times")
-    states = tuple(_state(solved.y[:, place], shapes) for place in range(len(times_T)))
+        raise UsageError(f"the flow grows without bound or stiffens after time {max(times):.4g}; ask for earlier times")
+    states = tuple(_unflatten(solved.y[:, place], shapes) for place in range(len(times_T)))
     return FlowPath(times_T, states)
 
 
-def _flat(matrices: Sequence[Tensor]) -> np.ndarray:
-    """All entries in one vector."""
+def _flatten(matrices: Sequence[Tensor]) -> np.ndarray:
+    """Put the entries of all matrices into one vector."""
     # detached: numpy() refuses tensors that require a gradient
     return torch.cat([matrix.detach().double().reshape(-1) for matrix in matrices]).numpy()
 
 
-def _state(flat_S: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> State:
-    """Matrices of these shapes from one vector."""
+def _unflatten(flat_S: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> State:
+    """Cut a vector into matrices of these shapes."""
     sizes = [int(np.prod(shape)) for shape in shapes]
     # A copy, since from_numpy would share memory with the solver's own array.
     parts = torch.from_numpy(np.array(flat_S, dtype=np.float64)).split(sizes)

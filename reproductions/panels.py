@@ -14,7 +14,7 @@ class Series:
     y: Sequence[float]
 
     def __post_init__(self) -> None:
-        """Keep plain floats, whatever was given (lists, arrays, tensors)."""
+        """Convert lists, arrays and tensors to tuples of plain floats."""
         # The record is frozen; __post_init__ is where its parts may still be set.
         object.__setattr__(self, "x", _floats(self.x))
         object.__setattr__(self, "y", _floats(self.y))
@@ -61,7 +61,7 @@ class MatrixPanel:
     column_labels: Sequence[str]
 
     def __post_init__(self) -> None:
-        """Keep plain floats, and require a name per row and column."""
+        """Convert the values to plain floats, and require a name per row and column."""
         values = tuple(map(_floats, self.values))
         object.__setattr__(self, "values", values)
         # One length for all rows, too: a ragged matrix has several.
@@ -103,5 +103,5 @@ Panel = LinePanel | PointPanel | MatrixPanel | DotPanel | TablePanel
 
 
 def _floats(values: Sequence[float | None]) -> tuple[float, ...]:
-    """Plain floats of any sequence of numbers; JSON has null for NaN."""
+    """Convert a sequence of numbers to plain floats; None, which JSON has for NaN, becomes NaN."""
     return tuple(math.nan if value is None else float(value) for value in values)

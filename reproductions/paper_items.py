@@ -1,6 +1,6 @@
-"""What each table and figure of the five papers holds, and what of it is left out here, with the reason.
+"""Contents of each table and figure of the five papers, and the parts that are left out here, with the reason.
 
-What is had, and the stand-ins of the small scale, follow from the studies; a test holds this list to them.
+The sets that are used, and the stand-ins of the small scale, follow from the studies; a test holds this list to them.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class PaperItem:
 
 
 def item(data: str, rows: int, columns: str, **left_out: str) -> PaperItem:
-    """An item whose sets are separated by spaces, and whose left-out parts have underscores for spaces or hyphens."""
+    """Make an item from sets separated by spaces and left-out parts that have underscores for hyphens."""
     return PaperItem(
         tuple(data.split()), rows, columns, {name.replace("_", "-"): why for name, why in left_out.items()}
     )
@@ -103,23 +103,23 @@ ITEMS: Mapping[str, PaperItem] = {
 
 
 def item_rows() -> list[list[str]]:
-    """A row for each item: what is printed, what is had at both scales, what is left out."""
-    return [[f"`{name}`", *_cells(name, each)] for name, each in ITEMS.items()] + [
+    """A row for each item: what is printed, the sets at both scales, and what is left out."""
+    return [[f"`{name}`", *_item_cells(name, entry)] for name, entry in ITEMS.items()] + [
         [f"`{name}`", "no measurement", "-", "-", why] for name, why in DRAWINGS.items()
     ]
 
 
-def _cells(name: str, each: PaperItem) -> list[str]:
-    """Printed, at the paper's scale, at the small one, left out."""
-    printed = f"{', '.join(each.data) or 'toy data'}; {f'{each.rows} rows; ' if each.rows else ''}{each.columns}"
-    left_out = "; ".join(f"{part}: {why}" for part, why in each.left_out.items()) or "-"
+def _item_cells(name: str, entry: PaperItem) -> list[str]:
+    """Cells of an item: what is printed, the sets at the paper's and at the small scale, and what is left out."""
+    printed = f"{', '.join(entry.data) or 'toy data'}; {f'{entry.rows} rows; ' if entry.rows else ''}{entry.columns}"
+    left_out = "; ".join(f"{part}: {why}" for part, why in entry.left_out.items()) or "-"
     if name in CATALOGUE:
         return [printed, "computed", "computed", left_out]
     return [printed, *(", ".join(sorted(sets_of(name, scale))) or "-" for scale in ("paper", "small")), left_out]
 
 
 def sets_of(name: str, scale: str) -> set[str]:
-    """The sets of the study that shows an item; none where there is none."""
-    found = studies("small" if scale == "small" else "paper").values()
-    shown = [study for study in found if name == study.name or name in study.also]
-    return {study.data_of(arm, "small" if scale == "small" else "paper") for study in shown for arm in study.arms}
+    """The sets of the studies that show an item; empty if no study shows it."""
+    study_scale = "small" if scale == "small" else "paper"
+    matching = [study for study in studies(study_scale).values() if name == study.name or name in study.also]
+    return {study.data_of(arm, study_scale) for study in matching for arm in study.arms}

@@ -35,7 +35,7 @@ SIZES = {
 
 
 def step(encoder: str, stem: str, side: int) -> tuple[float, float]:
-    """Seconds and operations of one view's forward and backward pass."""
+    """Measure seconds and operations of one view's forward and backward pass."""
     network = build_encoder(encoder, (3, side, side), stem)
     batch = 32 if side <= 64 else 2
     views = torch.randn(batch, 3, side, side)
@@ -51,9 +51,9 @@ def step(encoder: str, stem: str, side: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Measure each encoder once, and write what every study would take."""
+    """Measure each encoder once, and write the hours that every study would take."""
     torch.set_num_threads(1)
-    known: dict[tuple[str, str, int], tuple[float, float]] = {}
+    costs: dict[tuple[str, str, int], tuple[float, float]] = {}
     hours = {}
     for study in studies("paper").values():
         plan = study.paper_scale
@@ -62,20 +62,20 @@ def main() -> None:
             settings = with_recipe(nest(study.settings_of(arm, "paper")))
             size, side = SIZES[study.data_of(arm, "paper")]
             case = (settings["encoder"], settings.get("stem", "auto"), side)
-            if case not in known:
-                known[case] = step(*case)
-                print(case, *(f"{value:.3g}" for value in known[case]))
+            if case not in costs:
+                costs[case] = step(*case)
+                print(case, *(f"{value:.3g}" for value in costs[case]))
             views = size * VIEWS * settings["epochs"] * plan.seeds
-            seconds += views * known[case][0]
-            operations += views * known[case][1]
+            seconds += views * costs[case][0]
+            operations += views * costs[case][1]
         runs = len(study.arms) * plan.seeds
         hours[study.name] = {
             "runs": runs,
             "core_hours": round(seconds / 3600),
             "gpu_hours": float(f"{operations / GPU_RATE / 3600:.2g}"),
         }
-    found = {"machine": f"{processor()}, one thread", "gpu_rate": GPU_RATE, "studies": hours}
-    Path(TARGET).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    estimate = {"machine": f"{processor()}, one thread", "gpu_rate": GPU_RATE, "studies": hours}
+    Path(TARGET).write_text(json.dumps(estimate, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ TEMPERATURE = 0.1  # of votes
 
 @dataclass(frozen=True)
 class ProbeRecipe:
-    """How a linear classifier is trained.
+    """Optimiser, rates and epochs of a linear classifier's training.
 
     Attributes:
         optimizer: ``adam`` and ``sgd`` decay weights and intercept alike, ``lars`` the weights alone.
@@ -62,7 +62,7 @@ class ProbeRecipe:
         )
 
     def first_weights(self, num_classes: int, num_features: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Weights (classes, features) and intercepts, which depend on nothing but the arguments."""
+        """Draw weights (classes, features) and intercepts, which depend on nothing but the arguments."""
         generator = torch.Generator().manual_seed(seed)
         weight_CD, intercept_C = torch.empty(num_classes, num_features), torch.zeros(num_classes)
         if self.deviation is not None:
@@ -72,7 +72,7 @@ class ProbeRecipe:
         return weight_CD, intercept_C.uniform_(-bound, bound, generator=generator)
 
     def optimiser(self, weight_CD: Tensor, intercept_C: Tensor) -> Optimizer:
-        """Over both; its learning rate is set before each step."""
+        """Build the optimiser of weights and intercepts; its learning rate is set before each step."""
         both: dict[str, Any] = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
         if self.optimizer == "lars":
             plain = {**both, "params": [intercept_C], "weight_decay": 0.0, "is_adapted": False}
@@ -136,10 +136,10 @@ def train_probe(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, recipe: P
     return torch.stack(predicted)
 
 
-def recipe_score(known: Labelled, recipe: ProbeRecipe) -> Score:
-    """Accuracy on the queries after the last epoch; that of the best one, which knows their labels, is a setting."""
-    predicted_EQ = train_probe(known.bank_ND, known.labels_N, known.queries_QD, recipe, seed=SEED)
-    share_E = (predicted_EQ == known.labels_Q).double().mean(dim=1)
+def recipe_score(labelled: Labelled, recipe: ProbeRecipe) -> Score:
+    """Accuracy on the queries after the last epoch; the best epoch, chosen by their labels, is a setting."""
+    predicted_EQ = train_probe(labelled.bank_ND, labelled.labels_N, labelled.queries_QD, recipe, seed=SEED)
+    share_E = (predicted_EQ == labelled.labels_Q).double().mean(dim=1)
     best = int(share_E.argmax())
     settings = {
         "optimiser": recipe.optimizer,
@@ -153,7 +153,7 @@ def recipe_score(known: Labelled, recipe: ProbeRecipe) -> Score:
         "seed": SEED,
         "best epoch, chosen on the queries": f"{share_E[best]:.1%} after epoch {best + 1}",
     }
-    return accuracy(predicted_EQ[-1], known.labels_Q, settings)
+    return accuracy(predicted_EQ[-1], labelled.labels_Q, settings)
 
 
 # Differs from the papers' probes where those saw crops and flips of pictures: here features are those of the pictures.
@@ -173,7 +173,7 @@ METRICS = (
         definition="Share of queries that a linear classifier, trained by Adam for 50 epochs on standardised "
         "features, classifies correctly.",
         source="alphacl2022",
-        measure=lambda known: recipe_score(known, ADAM),
+        measure=lambda labelled: recipe_score(labelled, ADAM),
         wording="a softmax classifier trained by Adam on standardised features names each query",
         on_request=True,
     ),
@@ -184,7 +184,7 @@ METRICS = (
         definition="Share of queries that a linear classifier, trained by SGD for 100 epochs with a cosine "
         "schedule, classifies correctly.",
         source="directclr2022",
-        measure=lambda known: recipe_score(known, SGD_COSINE),
+        measure=lambda labelled: recipe_score(labelled, SGD_COSINE),
         wording="a softmax classifier trained by SGD along a cosine names each query",
         on_request=True,
     ),
@@ -195,7 +195,7 @@ METRICS = (
         definition="Share of queries that a linear classifier, trained by SGD for 50 epochs at a learning rate of "
         "1, classifies correctly.",
         source="ncl2024",
-        measure=lambda known: recipe_score(known, SGD_CONSTANT),
+        measure=lambda labelled: recipe_score(labelled, SGD_CONSTANT),
         wording="a softmax classifier trained by SGD at a constant rate names each query",
         on_request=True,
     ),
@@ -205,7 +205,7 @@ METRICS = (
         short="LARS probe",
         definition="Share of queries that a linear classifier, trained by LARS for 50 epochs, classifies correctly.",
         source="ncl2024",
-        measure=lambda known: recipe_score(known, LARS_COSINE),
+        measure=lambda labelled: recipe_score(labelled, LARS_COSINE),
         wording="a softmax classifier trained by LARS with warm-up and a cosine names each query",
         on_request=True,
     ),
@@ -216,7 +216,7 @@ METRICS = (
         definition="Share of queries that the vote of the 20 nearest labelled samples by cosine classifies "
         "correctly, at temperature 0.1.",
         source="wu2018",
-        measure=lambda known: knn_score(replace(known, k=20, temperature=TEMPERATURE)),
+        measure=lambda labelled: knn_score(replace(labelled, k=20, temperature=TEMPERATURE)),
         wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
         "exp(similarity / {temperature})]",
         on_request=True,
@@ -228,7 +228,7 @@ METRICS = (
         definition="Share of queries that the vote of the 200 nearest labelled samples by cosine classifies "
         "correctly, at temperature 0.1, as in lightly's benchmarks and in MIO.",
         source="wu2018",
-        measure=lambda known: knn_score(replace(known, k=200, temperature=TEMPERATURE)),
+        measure=lambda labelled: knn_score(replace(labelled, k=200, temperature=TEMPERATURE)),
         wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
         "exp(similarity / {temperature})]",
         on_request=True,

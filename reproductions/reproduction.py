@@ -1,4 +1,4 @@
-"""What reproducing a figure of a paper takes and yields: claims set beside our numbers, and panels to draw.
+"""Records of a reproduced figure: its options, its claims beside our numbers, and its panels to draw.
 
 Plain numbers and texts only. A figure function fills a ``Reproduction``; text and JSON are here, the page is
 ``reproduction_page``: three views of one record.
@@ -32,7 +32,7 @@ def ignore(line: str) -> None:
 
 @dataclass(frozen=True)
 class FigureRun:
-    """What a figure function is asked for.
+    """Options of one run of a figure function.
 
     Attributes:
         seed: of everything random.
@@ -67,7 +67,7 @@ class Claim:
         what: the quantity or statement, with its setting.
         paper: the printed value, or what the text says.
         ours: our value.
-        agrees: whether both agree; None where the paper prints nothing that could be compared.
+        agrees: whether both agree; None if the paper prints nothing that could be compared.
         note: explains a difference, or how the agreement was judged.
         judged: the verdict of a claim that is put to a test, in its own words.
     """
@@ -81,7 +81,7 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """Its own words, or ``agrees``, ``differs``, or ``-`` where nothing can be compared."""
+        """The words of ``judged``, or ``agrees``, ``differs``, or ``-`` if nothing can be compared."""
         return self.judged or VERDICTS[self.agrees]
 
 
@@ -140,11 +140,11 @@ class Reproduction:
 
     @property
     def agrees(self) -> bool:
-        """Whether no claim differs."""
+        """True if no claim differs from the paper."""
         return all(claim.agrees is not False for claim in self.claims)  # None, nothing to compare with, does not differ
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but pictures as plain data for JSON; each panel names its kind."""
+        """Return all fields but pictures as plain data for JSON; each panel names its kind."""
         return {
             "name": self.name,
             "title": self.title,
@@ -157,7 +157,7 @@ class Reproduction:
         }
 
     def __str__(self) -> str:
-        """A table of the claims, then remarks and settings."""
+        """Write a table of the claims, then remarks and settings."""
         parts = [f"{self.title} ({self.source})", "", *_claim_lines(self.claims)]
         for remark in self.remarks:
             parts += ["", *textwrap.wrap(remark, TEXT_WIDTH)]
@@ -168,14 +168,14 @@ class Reproduction:
 
 
 def panels_of(plain: Mapping[str, Any]) -> list[Panel]:
-    """The panels of a figure whose ``to_dict`` was read from a file."""
-    types, found = {kind: of for of, kind in KINDS.items()}, list[Panel]()
+    """Build the panels of a figure from its ``to_dict``, read from a file."""
+    types, panels = {kind: of for of, kind in KINDS.items()}, list[Panel]()
     for panel in plain["panels"]:
-        known = {name: value for name, value in panel.items() if name != "kind"}
-        if "series" in known:
-            known["series"] = [Series(**each) for each in known["series"]]
-        found.append(types[panel["kind"]](**known))
-    return found
+        fields = {name: value for name, value in panel.items() if name != "kind"}
+        if "series" in fields:
+            fields["series"] = [Series(**series) for series in fields["series"]]
+        panels.append(types[panel["kind"]](**fields))
+    return panels
 
 
 def written(value: str | float) -> str:

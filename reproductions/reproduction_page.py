@@ -1,4 +1,4 @@
-"""From a reproduced figure to one HTML file: what the paper says beside what we found, and the figure drawn again."""
+"""Write a reproduced figure as one HTML file: the paper's claims beside our numbers, and the figure drawn again."""
 
 import math
 from collections import Counter
@@ -45,11 +45,11 @@ def write_reproduction(reproduction: Reproduction, out: str | Path) -> Path:
 
 def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Markup:
     """Render the page; ``numbers`` names the file with the numbers, NAME.json unless given."""
-    shown = reproduction.pictures
+    pictures = reproduction.pictures
     sections = [
         PageSection("claims", "Claims", "Does it agree with the paper?", _claims(reproduction)),
         PageSection("figure", "Figure", "What does it look like?", _drawings(reproduction.panels, reproduction.name)),
-        *([PageSection("pictures", "Pictures", ASKED, _pictures(shown))] if shown else []),
+        *([PageSection("pictures", "Pictures", ASKED, _pictures(pictures))] if pictures else []),
         PageSection(
             "settings", "Settings", "How was it made?", _settings(reproduction, numbers or f"{reproduction.name}.json")
         ),
@@ -100,8 +100,8 @@ def _verb(stem: str, number: int) -> str:
 
 
 def _claims(reproduction: Reproduction) -> Markup:
-    """Set the sentence, and the table of claims."""
-    rows = [[_what(claim), _value(claim.paper), _value(claim.ours), _verdict(claim)] for claim in reproduction.claims]
+    """Set the sentence on all claims, the table of claims, and the remarks."""
+    rows = [[_cell(claim), _value(claim.paper), _value(claim.ours), _verdict(claim)] for claim in reproduction.claims]
     table = data_table("Claims", ["claim", "paper", "ours", "verdict"], rows)
     remarks = [element("p", remark) for remark in reproduction.remarks]
     return join(
@@ -111,7 +111,7 @@ def _claims(reproduction: Reproduction) -> Markup:
     )
 
 
-def _what(claim: Claim) -> Markup:
+def _cell(claim: Claim) -> Markup:
     return join(claim.what, element("span", claim.note, class_="why") if claim.note else None)
 
 
@@ -121,7 +121,7 @@ def _value(value: str | float) -> str:
 
 
 def _verdict(claim: Claim) -> Markup:
-    """Sign, word and colour of a verdict."""
+    """Set the sign, word and colour of a verdict."""
     level = LEVEL_OF_VERDICT[claim.agrees]
     words = "open" if claim.agrees is None and not claim.judged else claim.verdict
     sign = element("span", GLYPHS[level], class_="glyph", aria_hidden="true")
@@ -129,7 +129,7 @@ def _verdict(claim: Claim) -> Markup:
 
 
 def _drawings(panels: Sequence[Panel], name: str) -> Markup:
-    """Tables, then all other panels in one drawing."""
+    """Set the tables, then all other panels in one drawing."""
     tables = [panel for panel in panels if isinstance(panel, TablePanel)]
     told = ", ".join(panel.title for panel in panels if panel not in tables)
     try:
@@ -162,7 +162,7 @@ def _pictures(grids: Sequence[PictureGrid]) -> Markup:
 
 
 def _grid(grid: PictureGrid, num_places: int) -> Markup:
-    """One arm: its rows, or why there are none."""
+    """Set the rows of one arm, or a sentence on how to get them."""
     title = element("h3", grid.title)
     if not grid.rows:
         return join(title, element("p", grid.missing, class_="missing"))
@@ -173,7 +173,7 @@ def _grid(grid: PictureGrid, num_places: int) -> Markup:
 
 
 def _row(row: PictureRow, num_places: int) -> Markup:
-    """One dimension: its pictures, then its classes."""
+    """Set the pictures of one dimension, then their classes."""
     pictures = [
         element("img", src=address, alt=name or "no class", title=name or None, class_="pixelated")
         for address, name in zip(row.addresses, row.classes, strict=True)
@@ -191,10 +191,10 @@ def _row(row: PictureRow, num_places: int) -> Markup:
 
 
 def modal_share(row: PictureRow) -> float | None:
-    """Share of the commonest class among the pictures of a row whose class is known; None where none is.
+    """Share of the commonest class among the pictures of a row whose class is known; None if no class is.
 
     >>> modal_share(PictureRow("dimension 3", ("a", "b", "c"), ("cat", "dog", "cat")))
     0.6666666666666666
     """
-    known = [name for name in row.classes if name]
-    return Counter(known).most_common(1)[0][1] / len(known) if known else None
+    classes = [name for name in row.classes if name]
+    return Counter(classes).most_common(1)[0][1] / len(classes) if classes else None

@@ -60,7 +60,7 @@ this rule."""
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What is known of one table or figure.
+    """Verdicts on the claims of one table or figure.
 
     Attributes:
         name: as in ``python -m reproductions NAME``.
@@ -77,33 +77,31 @@ def results_of(paper: str, folder: str = RESULTS, scale: Scale = "small") -> lis
     Raises:
         RunError: a result that was made for other claims than its study has now.
     """
-    found = [(study, result_file(study, scale, PAPERS / paper / folder)) for study in studies(scale).values()]
-    return [(study, read_result(path, study)) for study, path in found if study.paper == paper and path.exists()]
+    files = [(study, result_file(study, scale, PAPERS / paper / folder)) for study in studies(scale).values()]
+    return [(study, read_result(path, study)) for study, path in files if study.paper == paper and path.exists()]
 
 
 def open_studies() -> list[Study]:
     """The studies whose kept results leave a claim open, by the seconds that a seed of all their arms took."""
-    found = [pair for paper in TITLES for pair in results_of(paper)]
-    left = [pair for pair in found if UNTOLD in [judged["verdict"] for judged in pair[1].claims]]
-    return [
-        study
-        for study, result in sorted(left, key=lambda pair: sum(pair[1].made.seconds.values()) / len(pair[1].seeds))
-    ]
+    results = [pair for paper in TITLES for pair in results_of(paper)]
+    open_results = [pair for pair in results if UNTOLD in [judged["verdict"] for judged in pair[1].claims]]
+    open_results.sort(key=lambda pair: sum(pair[1].made.seconds.values()) / len(pair[1].seeds))
+    return [study for study, _ in open_results]
 
 
 def seeds_table() -> str:
-    """Studies that were run once more with other seeds: how many of their verdicts came out alike."""
+    """Table of the studies that were run again with other seeds: how many of their verdicts are alike."""
     rows = []
     for paper in TITLES:
-        kept = {study.name: result for study, result in results_of(paper)}
+        results = {study.name: result for study, result in results_of(paper)}
         for study, other in results_of(paper, OTHER_SEEDS):
             pairs = [
                 (first["verdict"], second["verdict"])
-                for first, second in zip(kept[study.name].claims, other.claims, strict=True)
+                for first, second in zip(results[study.name].claims, other.claims, strict=True)
             ]
             alike = sum(first == second for first, second in pairs)
             turned = sum({first, second} == {HOLDS, FAILS} for first, second in pairs)
-            spans = [f"{result.seeds[0]} to {result.seeds[-1]}" for result in (kept[study.name], other)]
+            spans = [f"{result.seeds[0]} to {result.seeds[-1]}" for result in (results[study.name], other)]
             rows.append([f"`{study.name}`", " and ".join(spans), str(len(pairs)), str(alike), str(turned)])
     head = ["study", "seeds", "claims", "with one verdict", "turned around"]
     return TextTable(head, rows, "llrrr").to_markdown(is_markdown=True)
@@ -112,26 +110,26 @@ def seeds_table() -> str:
 def figures_of(paper: str) -> list[dict[str, Any]]:
     """The kept results of a paper's computed figures."""
     paths = [PAPERS / paper / RESULTS / f"{name}.json" for name in CATALOGUE]
-    found = [read_json(path) for path in paths if path.exists()]
-    return [figure for figure in found if isinstance(figure, dict)]
+    contents = [read_json(path) for path in paths if path.exists()]
+    return [figure for figure in contents if isinstance(figure, dict)]
 
 
 def corrected_of(results: Sequence[tuple[Study, StudyResult]]) -> dict[str, list[str]]:
     """The verdicts of each study, all of a paper corrected together (holm1979); ``AGAIN`` of a repeated claim."""
     first_seen: dict[Compared, float] = {}
-    compared = {}
+    tests = {}
     for study, result in results:
-        known = {(cell.arm, cell.seed): cell for cell in result.cells}
-        compared[study.name] = [Compared.of(claim, known, result.seed_rule) for claim in study.claims]
-        for each in compared[study.name]:
-            first_seen.setdefault(each, each.p_value)
+        cells = {(cell.arm, cell.seed): cell for cell in result.cells}
+        tests[study.name] = [Compared.of(claim, cells, result.seed_rule) for claim in study.claims]
+        for test in tests[study.name]:
+            first_seen.setdefault(test, test.p_value)
     adjusted = dict(zip(first_seen, holm(list(first_seen.values())), strict=True))
     return {
         name: [
-            AGAIN if (p := adjusted.pop(each, None)) is None else each.verdict.verdict if p <= LEVEL else UNTOLD
-            for each in own
+            AGAIN if (p := adjusted.pop(test, None)) is None else test.verdict.verdict if p <= LEVEL else UNTOLD
+            for test in own
         ]
-        for name, own in compared.items()
+        for name, own in tests.items()
     }
 
 
@@ -139,51 +137,51 @@ def verdicts_of(paper: str) -> list[Verdicts]:
     """Every claim of a paper that was put to the test here."""
     results = results_of(paper)
     corrected = corrected_of(results)
-    known = []
+    verdicts = []
     for study, result in results:
         rows = zip(claim_rows(study, result), corrected[study.name], strict=True)
-        known.append(Verdicts(study.name, [(row[0], row[2], row[4], other) for row, other in rows]))
+        verdicts.append(Verdicts(study.name, [(row[0], row[2], row[4], other) for row, other in rows]))
     for figure in figures_of(paper):
-        rows = [(claim["what"], _written(claim["ours"]), _verdict(claim), "-") for claim in figure["claims"]]
-        known.append(Verdicts(str(figure["name"]), rows))
-    return known
+        rows = [(claim["what"], _value_text(claim["ours"]), _figure_verdict(claim), "-") for claim in figure["claims"]]
+        verdicts.append(Verdicts(str(figure["name"]), rows))
+    return verdicts
 
 
 def panels_by_name(paper: str) -> dict[str, Sequence[Panel]]:
-    """What is drawn of a paper: each figure with axes, and each table with curves."""
-    found: dict[str, Sequence[Panel]] = {}
+    """Panels of each figure with axes and of each table with curves of a paper, by its name."""
+    by_name: dict[str, Sequence[Panel]] = {}
     for study, result in results_of(paper):
         panels = drawn_panels(study, result)
         if study.item.startswith("Fig") or any(isinstance(panel, LinePanel) for panel in panels):
-            found[study.name] = panels
+            by_name[study.name] = panels
     for figure in figures_of(paper):
         panels = [panel for panel in panels_of(figure) if not isinstance(panel, TablePanel)]
-        found |= {str(figure["name"]): panels} if panels else {}
-    return found
+        by_name |= {str(figure["name"]): panels} if panels else {}
+    return by_name
 
 
 def drawings() -> Mapping[str, str]:
     """The drawings of all papers by the names of their files."""
     from reproductions.drawings import draw_panels  # deferred: loads matplotlib, which only drawings need
 
-    known = {name: panels for paper in TITLES for name, panels in panels_by_name(paper).items()}
-    return {f"{name}.svg": draw_panels(panels, name) for name, panels in known.items()}
+    by_name = {name: panels for paper in TITLES for name, panels in panels_by_name(paper).items()}
+    return {f"{name}.svg": draw_panels(panels, name) for name, panels in by_name.items()}
 
 
-def _verdict(claim: Mapping[str, Any]) -> str:
-    """Of a figure's claim."""
+def _figure_verdict(claim: Mapping[str, Any]) -> str:
+    """The verdict of a figure's claim."""
     return str(claim.get("judged") or OF_FIGURE[claim["agrees"]])
 
 
-def _written(value: object) -> str:
-    """A value of a figure's claim."""
+def _value_text(value: object) -> str:
+    """Write a value of a figure's claim: numbers with four digits, texts as they are."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def paper_page(paper: str) -> str:
-    """The page of one paper."""
-    found, drawn = results_of(paper), panels_by_name(paper)
-    corrected = corrected_of(found)
+    """Write the page of one paper in Markdown."""
+    results, drawn = results_of(paper), panels_by_name(paper)
+    corrected = corrected_of(results)
     longer = {study.name: result for study, result in results_of(paper, scale="longer")}
 
     def image(name: str) -> str:
@@ -199,18 +197,18 @@ def paper_page(paper: str) -> str:
         READ,
         *(
             as_markdown(study, result, corrected[study.name], image(study.name), longer.get(study.name))
-            for study, result in found
+            for study, result in results
         ),
         *(_figure_section(figure, image(figure["name"])) for figure in figures_of(paper)),
-        _not_run(paper, [study.name for study, _ in found]),
+        _not_run(paper, [study.name for study, _ in results]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _figure_section(figure: Mapping[str, Any], image: str) -> str:
-    """A computed figure: its claims, and its drawing."""
+    """Write the section of a computed figure: its claims, its drawing and its command."""
     rows = [
-        [claim["what"], _written(claim["paper"]), _written(claim["ours"]), _verdict(claim)]
+        [claim["what"], _value_text(claim["paper"]), _value_text(claim["ours"]), _figure_verdict(claim)]
         for claim in figure["claims"]
     ]
     table = TextTable(["claim", "paper", "ours", "verdict"], rows, "lllr").to_markdown(is_markdown=True)
@@ -222,11 +220,11 @@ def _figure_section(figure: Mapping[str, Any], image: str) -> str:
 
 
 def _not_run(paper: str, done: Sequence[str]) -> str:
-    """What could be run and was not, and what shows no measurement."""
+    """Write the section of items that could be run and were not, and of those without a measurement."""
     open_ = [study.name for study in studies().values() if study.paper == paper and study.name not in done]
-    there = [str(figure["name"]) for figure in figures_of(paper)]
+    made = [str(figure["name"]) for figure in figures_of(paper)]
     short = paper.rstrip("0123456789")
-    open_ += [name for name in CATALOGUE if name.startswith(short) and name not in there]
+    open_ += [name for name in CATALOGUE if name.startswith(short) and name not in made]
     lines = [f"Not run here, but can be: {', '.join(f'`{name}`' for name in open_)}."] if open_ else []
     drawn = [name for name in DRAWINGS if name.startswith(short)]
     if drawn:
@@ -235,15 +233,15 @@ def _not_run(paper: str, done: Sequence[str]) -> str:
 
 
 def summary_page() -> str:
-    """Every claim of every paper with its verdict."""
+    """Write the page with every claim of every paper and its verdict."""
     parts = ["# What the papers claim, and what was found here", READ]
     counts: list[list[str]] = []
     rows: list[list[str]] = []
     for paper in TITLES:
-        known = verdicts_of(paper)
-        words = [verdict for item in known for *_, verdict, other in item.rows if other != AGAIN]
+        verdicts = verdicts_of(paper)
+        words = [verdict for item in verdicts for *_, verdict, other in item.rows if other != AGAIN]
         counts.append([f"[{paper}]({paper}.md)", *(str(words.count(kind)) for kind in (HOLDS, FAILS, UNTOLD))])
-        rows += [[paper, f"`{item.name}`", *row] for item in known for row in item.rows]
+        rows += [[paper, f"`{item.name}`", *row] for item in verdicts for row in item.rows]
     head = ["paper", "table or figure", "claim", "found", "verdict", CORRECTED]
     parts.append(TextTable(["paper", HOLDS, FAILS, UNTOLD], counts, "lrrr").to_markdown(is_markdown=True))
     parts.append(TextTable(head, rows, "llllll").to_markdown(is_markdown=True))
@@ -263,12 +261,12 @@ def summary_page() -> str:
 
 
 def pages() -> Mapping[str, str]:
-    """All pages by the names of their files."""
-    if unknown := sorted(path.name for path in PAPERS.glob(f"*/{RESULTS}/*.json") if not _is_known(path)):
+    """Write all pages; return them by the names of their files."""
+    if unknown := sorted(path.name for path in PAPERS.glob(f"*/{RESULTS}/*.json") if not _has_source(path)):
         raise RunError(f"{unknown[0]} is the result of no study or figure of the papers")
     return {"README.md": summary_page(), **{f"{paper}.md": paper_page(paper) for paper in TITLES}}
 
 
-def _is_known(path: Path) -> bool:
-    """Whether a result is of a study or a figure."""
+def _has_source(path: Path) -> bool:
+    """Tell whether a result's file is named after a study or a figure."""
     return path.stem in CATALOGUE or path.stem.rpartition("-")[0] in studies()

@@ -1,4 +1,4 @@
-"""A study: a table or figure of a paper as data. Arms to train, what is measured of each, and claims with thresholds.
+"""A study is a table or figure of a paper as data: arms to train, measures, and claims with thresholds.
 
 Studies are the files ``reproductions/<bibkey>/studies/*.yaml``. Loads without torch.
 """
@@ -29,16 +29,16 @@ class Arm(Settings):
 
     Attributes:
         name: short, of letters, digits and hyphens.
-        says: what the paper calls it.
-        settings: of training; laid over those of the scale, and left aside where a recipe stands in their place.
+        says: its name in the paper.
+        settings: training settings, laid over those of the scale; unused if a recipe replaces them.
         small: settings at the small scale alone.
-        recipe: of the paper's scale, by its name; empty for the settings.
+        recipe: name of the recipe at the paper's scale; empty uses ``settings``.
         paper: settings at the paper's scale alone, laid over the recipe.
-        fine_tune: settings of training on from the arm with labels, laid over those of ``Measures``.
-        data: another set than the study's at the small scale, by its name in ``study_data``.
+        fine_tune: settings of fine-tuning the arm with labels, laid over those of ``Measures``.
+        data: name in ``study_data`` of the set at the small scale, if it is not the study's.
         paper_data: the same at the paper's scale.
         printed: what the paper prints in each column.
-        scales: at which it is trained; claims about it are made at these alone.
+        scales: scales at which it is trained; claims about it are made at these alone.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
@@ -59,16 +59,16 @@ class StudyClaim(Settings):
 
     Attributes:
         says: the statement.
-        source: where it stands, with what is printed.
-        first: arm.
-        second: arm that is subtracted; None compares with ``than`` alone.
-        figure: a key of what is measured, ``features: metric``.
-        second_figure: of the second arm, where it is another one.
-        times: what the second arm's figure is multiplied by.
+        source: its place in the paper, with the printed numbers.
+        first: name of the arm whose figure is compared.
+        second: name of the arm that is subtracted; None compares with ``than`` alone.
+        figure: key of the measured figure, ``features: metric``.
+        second_figure: key of the second arm's figure, if it is another one.
+        times: factor of the second arm's figure.
         relation: ``greater`` or ``smaller`` than the threshold, or ``within`` so much of 0.
         than: threshold of the difference, in the unit of the figure.
         why: what may explain that the small scale differs from the paper; no part of the claim.
-        scales: at which it is judged.
+        scales: scales at which it is judged.
     """
 
     says: str
@@ -85,12 +85,12 @@ class StudyClaim(Settings):
 
 
 class PicturePlan(Settings):
-    """Which pictures the page of a study shows of each arm.
+    """Pictures that the page of a study shows of each arm.
 
     Attributes:
-        layer: of the encoder.
-        dimensions: how many, those with the largest expected activation.
-        pictures: the queries that activate each of them most.
+        layer: layer of the encoder.
+        dimensions: number of dimensions, those with the largest expected activation.
+        pictures: number of queries that activate each of them most.
     """
 
     layer: str = "embedding"
@@ -99,20 +99,20 @@ class PicturePlan(Settings):
 
 
 class Measures(Settings):
-    """What is measured of a trained arm, on the queries.
+    """Measures of a trained arm, taken on the queries.
 
     Attributes:
-        metrics: of ``counterpoint evaluate``, on each of ``layers``.
-        layers: of the encoder.
+        metrics: metrics of ``counterpoint evaluate``, on each of ``layers``.
+        layers: layers of the encoder.
         features: by layer, metrics of ``diagnose`` that need nothing but features and labels.
         curves: by layer, names of ``study_measures.CURVES``.
         evaluate: more settings of ``evaluate``.
         elsewhere: whether queries in another style are classified, too, where the set has them.
-        transfer: styles on whose pictures probes are fitted and asked; their figures are ``LAYER on STYLE: METRIC``.
-        curvature: settings of ``hessian_spectra``; none measures no curvature.
-        fine_tune: settings of training on from the arm with labels; none does not.
+        transfer: styles on whose pictures probes are fitted and tested; their figures are ``LAYER on STYLE: METRIC``.
+        curvature: settings of ``hessian_spectra``; empty measures no curvature.
+        fine_tune: settings of fine-tuning the arm with labels; empty does not fine-tune.
         fine_tune_projector: whether the classifier stands on the projector's output.
-        epochs: of training, whose checkpoints are evaluated as well; their figures are called
+        epochs: epochs of training whose checkpoints are evaluated as well; their figures are called
             ``LAYER after N epochs: METRIC``.
         pictures: what the page shows of the first seed; no figure depends on it.
     """
@@ -131,12 +131,12 @@ class Measures(Settings):
     pictures: PicturePlan | None = None
 
     def of_figures(self) -> dict[str, Any]:
-        """What the figures of a cell depend on."""
+        """Fields that the figures of a cell depend on."""
         return self.model_dump(exclude={"pictures"})
 
 
 class PartPlan(Settings):
-    """Which part of a set is taken.
+    """The part of a data set that is used.
 
     Attributes:
         per_class: training samples of each class; None takes all.
@@ -150,17 +150,17 @@ class PartPlan(Settings):
 
 
 class ScalePlan(PartPlan):
-    """What a study takes at one scale; the part is that of its own set.
+    """Data, settings and seeds of a study at one scale; the part is that of its own set.
 
     Attributes:
-        data: a set by its name in ``study_data``.
+        data: name of the set in ``study_data``.
         others: parts of the other sets that arms name.
-        settings: of training, of every arm.
-        fine_tune: settings of training on with labels at this scale, laid over those of ``Measures``.
+        settings: training settings of every arm.
+        fine_tune: settings of fine-tuning with labels at this scale, laid over those of ``Measures``.
         measures: what is measured at this scale, laid over the study's.
-        columns: of this scale; none are the study's.
-        values: of this scale, which stand in the study's words as names in braces.
-        seeds: how many.
+        columns: columns at this scale; empty takes the study's.
+        values: values at this scale, which replace names in braces in the study's words.
+        seeds: number of seeds.
         note: what a reader must know.
     """
 
@@ -175,7 +175,7 @@ class ScalePlan(PartPlan):
     note: str = ""
 
     def part_of(self, name: str) -> PartPlan:
-        """Which part of a set is taken; of a set that is not named, all."""
+        """Return the part of a set that is used; a set that is not named is used in full."""
         return self if name == self.data else self.others.get(name, PartPlan())
 
 
@@ -185,7 +185,7 @@ class OtherSet(Settings):
     Attributes:
         says: its name, as people write it.
         small: the set that stands in for it at the small scale; empty leaves it to the paper's.
-        columns: of what is printed.
+        columns: heads of the columns that the paper prints.
         printed: by arm, what the paper prints in each of them; these arms are trained on it.
         recipes: of arms whose recipe is not that of the study's set with the name of this one in it.
         claims: of the study, by what they say, that the paper makes here, too; with the source.
@@ -205,16 +205,16 @@ class Study(Settings):
     Attributes:
         name: as in ``python -m reproductions NAME``.
         paper: key of the bibliography.
-        item: which table or figure.
+        item: the table or figure in the paper.
         title: a sentence about it.
-        arms: rows.
-        columns: key of what is measured, by the head of its column.
-        claims: with their thresholds.
+        arms: rows of the table.
+        columns: key of the measured figure, by the head of its column.
+        claims: claims with their thresholds.
         measures: what is measured.
-        small: on a CPU, in minutes.
-        longer: what the longer scale has instead of the small one, to see whether verdicts change with training; empty
-            where there is none.
-        paper_scale: as the paper has it.
+        small: plan of the small scale, which takes minutes on a CPU.
+        longer: changes of the longer scale to the small one, to see whether verdicts change with training; empty if
+            there is no longer scale.
+        paper_scale: plan with the paper's sizes.
         sets: other data sets of the same table.
         remarks: what differs from the paper at any scale.
         also: other tables and figures that the same arms show, each with a sentence.
@@ -242,10 +242,10 @@ class Study(Settings):
         return short_hash([claim.model_dump(exclude=left_out[claim.times == 1]) for claim in self.claims])
 
     def at(self, scale: Scale) -> ScalePlan:
-        """What it takes at a scale.
+        """Return the plan of a scale.
 
         Raises:
-            UsageError: there is no longer scale, or it is none.
+            UsageError: the study has no longer scale, or its longer plan is not valid.
         """
         if scale == "longer":
             if not self.longer:
@@ -255,54 +255,53 @@ class Study(Settings):
         return self.small if scale == "small" else self.paper_scale
 
     def arm(self, name: str) -> Arm:
-        """An arm by its name."""
+        """Return an arm by its name."""
         return next(arm for arm in self.arms if arm.name == name)
 
     def settings_of(self, arm: Arm, scale: Scale) -> dict[str, Any]:
-        """Settings of training: the arm's over the scale's (or these over its recipe), and its own of the scale."""
+        """Training settings of an arm: its own laid over the scale's, or the scale's laid over its recipe."""
         if scale == "paper" and arm.recipe:
             return merge({"recipe": arm.recipe}, merge(self.paper_scale.settings, arm.paper))
         own = arm.paper if scale == "paper" else arm.small
         return merge(merge(self.at(scale).settings, arm.settings), own)
 
     def measures_of(self, arm: Arm, scale: Scale) -> Measures:
-        """What is measured of an arm: of fine-tuning the study's settings, then the scale's, then the arm's."""
+        """Measures of an arm; settings of fine-tuning are the study's, then the scale's, then the arm's."""
         if not self.measures.fine_tune:
             return self.measures
         own = merge(merge(self.measures.fine_tune, self.at(scale).fine_tune), arm.fine_tune)
         return self.measures.model_copy(update={"fine_tune": own})
 
     def only(self, sets: Sequence[str], scale: Scale) -> "Study":
-        """The part of it that is about some data sets; its result is one of fewer claims.
+        """Return the study of some data sets alone, with fewer arms and claims.
 
         Raises:
-            UsageError: a set that no arm is trained on.
+            UsageError: no arm is trained on one of the sets.
         """
-        known = list(dict.fromkeys(self.data_of(arm, scale) for arm in self.arms))
+        names = list(dict.fromkeys(self.data_of(arm, scale) for arm in self.arms))
         for name in sets:
-            if name not in known:
-                raise unknown_name("data set", name, known)
+            if name not in names:
+                raise unknown_name("data set", name, names)
         arms = {arm.name: arm for arm in self.arms if self.data_of(arm, scale) in sets}
-        claims = tuple(claim for claim in self.claims if all(name in arms for name in _arms_of(claim)))
+        claims = tuple(claim for claim in self.claims if all(name in arms for name in _arm_names(claim)))
         return self.model_copy(update={"arms": tuple(arms.values()), "claims": claims})
 
     def data_of(self, arm: Arm, scale: Scale) -> str:
-        """Name of the set that an arm is about."""
+        """Name of the set that an arm is trained on at a scale."""
         return (arm.paper_data if scale == "paper" else arm.data) or self.at(scale).data
 
 
 def short_hash(value: Any) -> str:
-    """Twelve digits that plain values give, whatever the order of their names.
+    """Hash plain values to twelve digits, whatever the order of their names.
 
     >>> short_hash({"a": 1, "b": 2}) == short_hash({"b": 2, "a": 1})
     True
     """
-    text = json.dumps(value, sort_keys=True, allow_nan=False, default=_plain)
+    text = json.dumps(value, sort_keys=True, allow_nan=False, default=_dump_record)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _plain(value: Any) -> Any:
-    """A record as plain values."""
+def _dump_record(value: Any) -> Any:
     assert isinstance(value, BaseModel)
     return value.model_dump()
 
@@ -313,43 +312,43 @@ def read_study(path: Path, scale: Scale = "small") -> Study:
     Raises:
         UsageError: not a study, or an arm that a claim names is not there.
     """
-    asked = read_yaml_mapping(path)
-    study = build(Study, asked, str(path))
+    fields = read_yaml_mapping(path)
+    study = build(Study, fields, str(path))
     plan = study.at(scale if study.longer or scale != "longer" else "small")
     arms, claims = _with_sets(study, path, scale)
-    known = {arm.name: arm for arm in arms}
+    arm_named = {arm.name: arm for arm in arms}
     names = [arm.name for arm in arms]
     if doubled := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"{path}: two arms are called {doubled[0]}")
     for claim in claims:
-        for name in _arms_of(claim):
-            if name not in known:
+        for name in _arm_names(claim):
+            if name not in arm_named:
                 raise UsageError(f"{path}: the claim {claim.says!r} names the arm {name}, which is not there")
-    asked = {
-        **asked,
+    fields = {
+        **fields,
         "arms": [arm.model_dump(exclude_unset=True) for arm in arms if scale in arm.scales],
         "claims": [
             claim.model_dump(exclude_unset=True)
             for claim in claims
-            if all(scale in part.scales for part in (claim, *(known[name] for name in _arms_of(claim))))
+            if all(scale in part.scales for part in (claim, *(arm_named[name] for name in _arm_names(claim))))
         ],
-        "measures": merge(asked["measures"], plan.measures),
-        "columns": plan.columns or asked["columns"],
+        "measures": merge(fields["measures"], plan.measures),
+        "columns": plan.columns or fields["columns"],
     }
-    study = build(Study, _with_values(asked, plan.values), str(path))
+    study = build(Study, _with_values(fields, plan.values), str(path))
     for claim in study.claims:
         if claim.relation == "within" and claim.than <= 0:
             raise UsageError(f"{path}: the claim {claim.says!r} needs a margin > 0 in than")
     return study
 
 
-def _arms_of(claim: StudyClaim) -> list[str]:
-    """The names of one or two arms."""
+def _arm_names(claim: StudyClaim) -> list[str]:
+    """Names of the one or two arms that a claim compares."""
     return [name for name in (claim.first, claim.second) if name is not None]
 
 
 def _with_sets(study: Study, path: Path, scale: Scale) -> tuple[list[Arm], list[StudyClaim]]:
-    """Arms and claims of the study's own set and of the others, whose stand-ins are named where they are taken.
+    """Return arms and claims of the study's own set and of its others, and name stand-ins in their texts.
 
     Raises:
         UsageError: a set names an arm or a claim that is not there.
@@ -371,38 +370,38 @@ def _with_sets(study: Study, path: Path, scale: Scale) -> tuple[list[Arm], list[
                 "data": other.small or None,
                 "paper_data": name,
                 "printed": dict(zip(other.columns, printed, strict=True)),
-                "scales": tuple(each for each in scales if each in arm.scales),
+                "scales": tuple(own_scale for own_scale in scales if own_scale in arm.scales),
             }
             arms.append(arm.model_copy(update=changes))
-        for told, source in other.claims.items():
-            claim = says[told]
-            changes = {"says": f"{told}, {name_here}", "source": source, "scales": SCALES}
+        for statement, source in other.claims.items():
+            claim = says[statement]
+            changes = {"says": f"{statement}, {name_here}", "source": source, "scales": SCALES}
             changes |= {"first": f"{claim.first}-{name}", "second": claim.second and f"{claim.second}-{name}"}
             claims.append(claim.model_copy(update=changes))
     return arms, claims
 
 
-def _with_values(told: Any, values: Mapping[str, int | str]) -> Any:
-    """Plain values, in whose texts names in braces are replaced; a text that is one such name becomes the value.
+def _with_values(template: Any, values: Mapping[str, int | str]) -> Any:
+    """Replace names in braces in all texts of plain values; a text that is one such name becomes the value.
 
     >>> _with_values({"says": ["d0 = {d0}"], "d0": "{d0}"}, {"d0": 22})
     {'says': ['d0 = 22'], 'd0': 22}
     """
-    if isinstance(told, dict):
-        return {key: _with_values(value, values) for key, value in told.items()}
-    if isinstance(told, list):
-        return [_with_values(value, values) for value in told]
-    if not isinstance(told, str):
-        return told
+    if isinstance(template, dict):
+        return {key: _with_values(value, values) for key, value in template.items()}
+    if isinstance(template, list):
+        return [_with_values(value, values) for value in template]
+    if not isinstance(template, str):
+        return template
     for name, value in values.items():
-        if told == f"{{{name}}}":
+        if template == f"{{{name}}}":
             return value
-        told = told.replace(f"{{{name}}}", str(value))
-    return told
+        template = template.replace(f"{{{name}}}", str(value))
+    return template
 
 
 @cache
 def studies(scale: Scale = "small") -> Mapping[str, Study]:
     """All studies of the papers by name, paper by paper, as they are at a scale."""
-    found = [read_study(path, scale) for path in sorted(PAPERS.glob(f"*/{FOLDER}/*.yaml"))]
-    return {study.name: study for study in found}
+    all_studies = [read_study(path, scale) for path in sorted(PAPERS.glob(f"*/{FOLDER}/*.yaml"))]
+    return {study.name: study for study in all_studies}

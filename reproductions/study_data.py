@@ -1,4 +1,4 @@
-"""The data of a study: sets found under one folder, their official test split, and parts with so many of each class."""
+"""The data of a study: sets in one folder, their official test split, and parts with some samples of each class."""
 
 # N samples
 
@@ -38,10 +38,10 @@ class StudySet:
         folders: of ROOT, each with a file or folder for each split; the first that is there is taken.
         named: a named set of ``train``, read from ROOT where there is no such folder; empty for none.
         train: name of the split that is trained on.
-        test: names that the split of queries may have; none where a share is held out.
+        test: names that the split of queries may have; empty if a share is held out.
         published: folders of ROOT that the named set is read from, as its authors publish it.
         elsewhere: by name, pictures of its classes in another style, a file or folder of ROOT.
-        styled: by the same name, those to fit probes to; none where queries are split by shape.
+        styled: by the same name, pictures to fit probes to; empty if queries are split by shape.
     """
 
     folders: tuple[str, ...] = ()
@@ -93,14 +93,14 @@ GENERATED = "dsprites"  # sets of this name and beginning have factors that are 
 
 @dataclass(frozen=True)
 class StudyData:
-    """What one arm trains on and is asked about.
+    """Training data of one arm, and its queries.
 
     Attributes:
         train: a path, or the name of a set.
         source: settings of ``source`` for training.
         test: a path or name of the queries; None holds a share of ``train`` out.
         look: settings with which ``evaluate`` opens ``test``.
-        words: what it is, for people.
+        words: description of the data for people.
         elsewhere: by name, paths of queries in another style, of some of the classes.
         transfer: by name, pairs of paths of pictures to fit probes to and of queries.
     """
@@ -129,23 +129,22 @@ def prepare(name: str, plan: PartPlan, root: str | None, out: Path) -> StudyData
     """
     if name not in SETS:
         raise unknown_name("data set", name, SETS)
-    known = SETS[name]
     if root is None and name not in WITHOUT_FILES:
         raise UsageError(f"{name} is needed; name the folder that holds it: --data ROOT")
-    if not known.test:
+    if not SETS[name].test:
         return _without_test(name, plan, root, out)
-    splits = {split: _place(name, split, root) for split in SPLITS}
+    splits = {split: _find_split(name, split, root) for split in SPLITS}
     if plan.per_class is None and plan.queries_per_class is None and plan.image_size is None:
         (train, source), (test, look) = splits["train"], splits["test"]
         return StudyData(train, {**source, "holdout": 0.0}, test, look, f"all of {name}")
     counts = {"train": plan.per_class, "test": plan.queries_per_class}
-    paths = {split: _part(name, split, splits[split], counts[split], plan.image_size, out) for split in splits}
+    paths = {split: _write_part(name, split, splits[split], counts[split], plan.image_size, out) for split in splits}
     words = ", ".join(f"{counts[split] or 'all'} of each class of {name} ({split})" for split in splits)
     return StudyData(str(paths["train"]), {"holdout": 0.0}, str(paths["test"]), {}, words)
 
 
 def queries_elsewhere(name: str, data: StudyData, side: int | None, root: str | None, out: Path) -> dict[str, str]:
-    """Pictures in another style of classes that a set has; for a part of it at its size and with its class numbers.
+    """Paths of a set's pictures in other styles; for a part of the set at its size and with its class numbers.
 
     A whole set has those of its own classes alone: what stands in at the small scale is no claim of the paper.
 
@@ -159,29 +158,29 @@ def queries_elsewhere(name: str, data: StudyData, side: int | None, root: str | 
     Raises:
         DataError: pictures are not there.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for kind, place in SETS[name].elsewhere.items():
         if side is None and place.endswith(".npz"):
             continue
         origin, path = Path(os.path.expanduser(root or ".")) / place, out / "data" / f"{name}-{side}px" / f"{kind}.npz"
         if not origin.exists():
             raise DataError(f"{origin} is missing: pictures of {name} in another style ({kind}), in folders by class")
-        found[kind] = str(origin if side is None else path)
+        paths[kind] = str(origin if side is None else path)
         if side is None or path.exists():
             continue
         source = open_source(str(origin), build(SourceSettings, {"image_size": side}, "source"), progress=QUIET.bar)
         assert source.labels is not None
-        known = {told: number for number, told in enumerate(_names(Path(data.train)))}
-        numbers = torch.tensor([known.get(SAME_CLASS.get(told, told), -1) for told in source.class_names])
+        number_of = {label: number for number, label in enumerate(_class_names(Path(data.train)))}
+        numbers = torch.tensor([number_of.get(SAME_CLASS.get(label, label), -1) for label in source.class_names])
         labels = numbers[source.labels]
         positions = (labels >= 0).nonzero()[:, 0]
         images = source.store.fetch(positions.tolist()).permute(0, 2, 3, 1).contiguous().numpy()
         _write_arrays(path, {"images": images, "labels": labels[positions].numpy()})
-    return found
+    return paths
 
 
 def transfer_pairs(name: str, style: str, side: int | None, root: str | None, out: Path) -> list[tuple[str, str]]:
-    """Pictures in a style to fit probes to, and queries in it: as published, or folds of which none shares a shape.
+    """Pairs of paths: pictures in a style to fit probes to, and queries; as published, or folds that share no shape.
 
     Probes are fitted anew, so that all classes of the pictures count, those that the set has and others.
 
@@ -195,42 +194,42 @@ def transfer_pairs(name: str, style: str, side: int | None, root: str | None, ou
     Raises:
         DataError: pictures are not there.
     """
-    known, folder = SETS[name], Path(os.path.expanduser(root or "."))
-    places = [folder / place for place in (known.styled.get(style, ""), known.elsewhere[style]) if place]
+    study_set, folder = SETS[name], Path(os.path.expanduser(root or "."))
+    places = [folder / place for place in (study_set.styled.get(style, ""), study_set.elsewhere[style]) if place]
     for place in places:
         if not place.exists():
             raise DataError(f"{place} is missing: pictures of {name} in another style ({style}), for probes")
     if len(places) == len(SPLITS):
         return [(str(places[0]), str(places[1]))]
-    asked = {} if side is None else {"image_size": side}
-    source = open_source(str(places[0]), build(SourceSettings, asked, "source"), progress=QUIET.bar)
+    settings = {} if side is None else {"image_size": side}
+    source = open_source(str(places[0]), build(SourceSettings, settings, "source"), progress=QUIET.bar)
     assert source.labels is not None
     images = source.store.fetch(list(range(len(source)))).permute(0, 2, 3, 1).contiguous().numpy()
-    arrays = {"images": images, "labels": source.labels.numpy(), "shapes": _shapes(places[0])}
+    arrays = {"images": images, "labels": source.labels.numpy(), "shapes": _shape_numbers(places[0])}
     pairs = []
     for fold in range(NUM_FOLDS):
         is_query = arrays["shapes"] % NUM_FOLDS == fold
         paths = [out / "data" / f"{name}-{side}px" / f"{style}-{split}-{fold}.npz" for split in SPLITS]
         for path, mask in zip(paths, (~is_query, is_query), strict=True):
-            _write_arrays(path, {each: array[mask] for each, array in arrays.items()})
+            _write_arrays(path, {key: array[mask] for key, array in arrays.items()})
         pairs.append((str(paths[0]), str(paths[1])))
     return pairs
 
 
-def _shapes(origin: Path) -> np.ndarray:
-    """Which of its class's shapes each cue-conflict picture shows, in any of several textures.
+def _shape_numbers(origin: Path) -> np.ndarray:
+    """Number, within its class, of the shape that each cue-conflict picture shows in one of several textures.
 
     The pictures of a class come shape by shape, each with rising numbers of textures, so a shape ends where they fall.
     """
-    known = read_npz(origin, ("labels", "texture_labels"))
-    labels, textures = known["labels"], known["texture_labels"]
+    arrays = read_npz(origin, ("labels", "texture_labels"))
+    labels, textures = arrays["labels"], arrays["texture_labels"]
     is_first = np.append(True, labels[1:] != labels[:-1])
     shapes = np.cumsum(is_first | np.append(True, textures[1:] <= textures[:-1]))
     return shapes - np.maximum.accumulate(np.where(is_first, shapes, 0))
 
 
 def _without_test(name: str, plan: PartPlan, root: str | None, out: Path) -> StudyData:
-    """A set without a test split: a fifth of it is held out."""
+    """Prepare a set without a test split, of which a fifth is held out."""
     source = {} if root is None or name in WITHOUT_FILES else {"root": root}
     words = f"{name}, {HOLDOUT:.0%} of each class held out"
     if name == GENERATED:
@@ -238,34 +237,34 @@ def _without_test(name: str, plan: PartPlan, root: str | None, out: Path) -> Stu
         return StudyData(str(path), {"holdout": HOLDOUT}, None, {}, words)
     if plan.per_class is None and name != RENDERED:
         return StudyData(name, {**source, "holdout": HOLDOUT}, None, {}, words)
-    path = _part(name, "all", (name, source), plan.per_class, plan.image_size, out)
+    path = _write_part(name, "all", (name, source), plan.per_class, plan.image_size, out)
     return StudyData(str(path), {"holdout": HOLDOUT}, None, {}, f"{plan.per_class or 'all'} of each class of {words}")
 
 
-def _place(name: str, split: str, root: str | None) -> tuple[str, dict[str, Any]]:
-    """Where a split is, and the settings that open it."""
-    known, folder = SETS[name], Path(os.path.expanduser(root or "."))
-    names = (known.train,) if split == "train" else known.test
-    places = _split_places(known, names, folder)
+def _find_split(name: str, split: str, root: str | None) -> tuple[str, dict[str, Any]]:
+    """Return the path or the named set of a split, and the settings that open it."""
+    study_set, folder = SETS[name], Path(os.path.expanduser(root or "."))
+    names = (study_set.train,) if split == "train" else study_set.test
+    places = _split_places(study_set, names, folder)
     for place in places:
         if place.exists():
             return str(place), {}
-    if known.named and any((folder / own).exists() for own in CATALOGUE[known.named].files):
-        return known.named, {"root": str(folder), "split": names[0]}
+    if study_set.named and any((folder / own).exists() for own in CATALOGUE[study_set.named].files):
+        return study_set.named, {"root": str(folder), "split": names[0]}
     looked = ", ".join(str(place) for place in places[:2])
-    published = f", or {CATALOGUE[known.named].files[0]} as its authors publish it" if known.named else ""
+    published = f", or {CATALOGUE[study_set.named].files[0]} as its authors publish it" if study_set.named else ""
     instead = f"; {STAND_INS[name]} stands in for it with --scale small" if name in STAND_INS else ""
-    asked = f"{name} has no split {split} under {folder}; looked for {looked}{published}{instead}"
-    raise DataError(f"{asked}; --sets makes the table of other sets alone")
+    missing = f"{name} has no split {split} under {folder}; looked for {looked}{published}{instead}"
+    raise DataError(f"{missing}; --sets makes the table of other sets alone")
 
 
-def _split_places(known: StudySet, names: Sequence[str], root: Path) -> list[Path]:
-    """Where a split with one of these names may be."""
-    return [root / own / f"{each}{ending}" for own in known.folders for each in names for ending in ENDINGS]
+def _split_places(study_set: StudySet, names: Sequence[str], root: Path) -> list[Path]:
+    """Paths at which a split with one of these names may lie."""
+    return [root / own / f"{name}{ending}" for own in study_set.folders for name in names for ending in ENDINGS]
 
 
 def training_split(name: str, data: str) -> tuple[str, dict[str, Any]]:
-    """The training samples of a set, where ``data`` is ROOT or the folder of the set; all other data as they are.
+    """Find the training samples of a set if ``data`` is ROOT or the folder of the set; return other data as they are.
 
     Args:
         name: of ``SETS``.
@@ -274,33 +273,33 @@ def training_split(name: str, data: str) -> tuple[str, dict[str, Any]]:
     Returns:
         What ``open_source`` opens, and the settings that open it.
     """
-    known, folder = SETS[name], Path(os.path.expanduser(data))
+    study_set, folder = SETS[name], Path(os.path.expanduser(data))
     for ending in ENDINGS:
         # A folder of pictures may have a class of trains: the queries must lie beside it.
         if (
-            any((folder / f"{test}{ending}").exists() for test in known.test)
-            and (own := folder / f"{known.train}{ending}").exists()
+            any((folder / f"{test}{ending}").exists() for test in study_set.test)
+            and (own := folder / f"{study_set.train}{ending}").exists()
         ):
             return str(own), {}
-    for place in _split_places(known, (known.train,), folder):
+    for place in _split_places(study_set, (study_set.train,), folder):
         if place.exists():
             return str(place), {}
-    is_published = any((folder / own).is_dir() for own in known.published)
-    return (known.named, {"root": str(folder)}) if is_published else (data, {})
+    is_published = any((folder / own).is_dir() for own in study_set.published)
+    return (study_set.named, {"root": str(folder)}) if is_published else (data, {})
 
 
-def _part(
+def _write_part(
     name: str, split: str, place: tuple[str, dict[str, Any]], count: int | None, side: int | None, out: Path
 ) -> Path:
-    """The first samples of each class of a split, as a file of their own."""
+    """Write the first samples of each class of a split to a file, unless it exists; return its path."""
     size = "all" if count is None else str(count)
     path = out / "data" / f"{name}-{split}-{size}{'' if side is None else f'-{side}px'}.npz"
     if path.exists():
         return path
-    data, asked = place
+    data, source_fields = place
     if side is not None:
-        asked = {**asked, "image_size": side}
-    settings = build(SourceSettings, asked, "source")
+        source_fields = {**source_fields, "image_size": side}
+    settings = build(SourceSettings, source_fields, "source")
     is_drawn = name == RENDERED
     source = open_rendered() if is_drawn else open_source(data, settings, progress=QUIET.bar)
     positions = _first_of_each(source, count, name, split)
@@ -316,7 +315,7 @@ def _part(
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """An .npz file, whole or not at all."""
+    """Write an .npz file in one step, so that it is never incomplete."""
 
     def write(place: Path) -> None:
         with place.open("wb") as stream:
@@ -327,38 +326,38 @@ def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _names_file(part: Path) -> Path:
-    """The names of the classes of a part; beside it, so that a part without names has the same content."""
+    """The file with a part's class names; it lies beside the part, whose content does not depend on them."""
     return part.with_name(f"{part.stem}-classes.json")
 
 
-def _names(part: Path) -> list[str]:
-    """What that file says."""
-    known = read_json(_names_file(part))
-    assert isinstance(known, list)
-    return list(map(str, known))
+def _class_names(part: Path) -> list[str]:
+    """Read the names of a part's classes, in the order of their numbers."""
+    names = read_json(_names_file(part))
+    assert isinstance(names, list)
+    return list(map(str, names))
 
 
 def _original_sprites(root: Path, out: Path) -> Path:
-    """The original file of dSprites as an archive that training opens; its ``metadata``, a pickle, is not read."""
+    """Convert dSprites' original file to an archive that training opens; its ``metadata``, a pickle, is not read."""
     path, origin = out / "data" / "dsprites.npz", root / SPRITES
     if path.exists():
         return path
     if not origin.is_file():
         raise DataError(f"{origin} is missing; get it once from github.com/google-deepmind/dsprites-dataset")
-    known = read_npz(origin, ("imgs", "latents_classes"))
-    factors = known["latents_classes"][:, 1:]
-    _write_arrays(path, {"images": known["imgs"] * np.uint8(255), "labels": factors[:, 0], "factors": factors})
+    arrays = read_npz(origin, ("imgs", "latents_classes"))
+    factors = arrays["latents_classes"][:, 1:]
+    _write_arrays(path, {"images": arrays["imgs"] * np.uint8(255), "labels": factors[:, 0], "factors": factors})
     return path
 
 
 def factors_of(data: StudyData) -> torch.Tensor:
-    """The factors that made each sample of a generated set, or of a part of it: whole numbers (n, f)."""
+    """Read the factors that made each sample of a generated set, or of a part of it: whole numbers (n, f)."""
     with np.load(data.train) as part:
         return torch.from_numpy(part["factors"])
 
 
 def class_names_of(data: StudyData, source: Source) -> tuple[str, ...]:
-    """Names of the classes of the queries: those of the set, where they are known, else those of the source.
+    """Names of the queries' classes: those of the set, or of the source if the set's names are not known.
 
     Args:
         data: of an arm.
@@ -367,13 +366,13 @@ def class_names_of(data: StudyData, source: Source) -> tuple[str, ...]:
     path = _names_file(Path(data.test or data.train))
     if not path.exists():
         return source.class_names
-    known = _names(Path(data.test or data.train))
+    names = _class_names(Path(data.test or data.train))
     # The source knows a class of a part by its number.
-    return tuple(known[int(number)] for number in source.class_names)
+    return tuple(names[int(number)] for number in source.class_names)
 
 
 def _first_of_each(source: Source, count: int | None, name: str, split: str) -> torch.Tensor:
-    """Positions of so many samples of each class, in the order of the source: generated sets evenly, others the first.
+    """Positions of ``count`` samples of each class, in the source's order: evenly in generated sets, else the first.
 
     Raises:
         DataError: no labels, or a class with fewer samples.
@@ -383,7 +382,7 @@ def _first_of_each(source: Source, count: int | None, name: str, split: str) -> 
     members = [(source.labels == number).nonzero()[:, 0] for number in range(len(source.class_names))]
     if count is None:
         return torch.cat(members).sort().values
-    few = {known: len(own) for known, own in zip(source.class_names, members, strict=True) if len(own) < count}
+    few = {label: len(own) for label, own in zip(source.class_names, members, strict=True) if len(own) < count}
     if few:
         first = next(iter(few))
         raise DataError(

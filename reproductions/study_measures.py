@@ -1,4 +1,4 @@
-"""What a study measures of a trained arm: figures and curves by name, on the queries."""
+"""Measure a trained arm of a study on the queries: figures and curves by name."""
 
 # Q queries, D features
 
@@ -71,7 +71,7 @@ def _activation(z_QD: Tensor) -> Tensor:
 
 
 def _num_active(z_QD: Tensor) -> Tensor:
-    """How many dimensions each sample activates, descending (ncl2024, Fig. 7)."""
+    """Number of dimensions that each sample activates, descending (ncl2024, Fig. 7)."""
     is_active_QD = unit_rows(z_QD.double()).abs() > SPARSITY_THRESHOLD
     return is_active_QD.sum(1).sort(descending=True).values.double()
 
@@ -84,18 +84,18 @@ CURVES: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def check_measures(measures: Measures) -> None:
-    """Refuse what cannot be measured, before anything is trained.
+    """Refuse metrics and curves that cannot be measured, before anything is trained.
 
     Raises:
         UsageError: an unknown metric or curve.
     """
     for name in measures.metrics:
-        if name not in (known := (*EVALUATED, *PROBES, MIG, *SEPIN)):
-            raise unknown_name("metric", name, known)
-    for names, known, kind in ((measures.features, DIAGNOSED, "metric"), (measures.curves, CURVES, "curve")):
-        for name in (each for own in names.values() for each in own):
-            if name not in known:
-                raise unknown_name(kind, name, known)
+        if name not in (metrics := (*EVALUATED, *PROBES, MIG, *SEPIN)):
+            raise unknown_name("metric", name, metrics)
+    for by_layer, catalogue, kind in ((measures.features, DIAGNOSED, "metric"), (measures.curves, CURVES, "curve")):
+        for name in (entry for entries in by_layer.values() for entry in entries):
+            if name not in catalogue:
+                raise unknown_name(kind, name, catalogue)
 
 
 def measure(run: Run, data: StudyData, measures: Measures, folder: Path) -> Measured:
@@ -110,32 +110,32 @@ def measure(run: Run, data: StudyData, measures: Measures, folder: Path) -> Meas
     figures: dict[str, float] = {}
     curves: dict[str, tuple[float, ...]] = {}
     if measures.metrics:
-        figures |= _evaluated(run, data, measures, folder)
+        figures |= _evaluation_figures(run, data, measures, folder)
     if measures.features or measures.curves:
-        _of_features(run, data, measures, figures, curves)
+        _add_features(run, data, measures, figures, curves)
     if measures.fine_tune:
-        figures["fine-tuned: classifier"] = _fine_tuned(run, data, measures, folder)
+        figures["fine-tuned: classifier"] = _fine_tuned_accuracy(run, data, measures, folder)
     if measures.curvature:
-        _of_curvature(run, measures, figures, curves)
+        _add_curvature(run, measures, figures, curves)
     return Measured(figures, curves)
 
 
-def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> dict[str, float]:
-    """Figures of ``evaluate``."""
-    figures = _of_dimensions(run, data, measures)
+def _evaluation_figures(run: Run, data: StudyData, measures: Measures, folder: Path) -> dict[str, float]:
+    """Figures that ``evaluate`` measures, MIG and SEPIN, by features and metric."""
+    figures = _dimension_figures(run, data, measures)
     if names := tuple(name for name in measures.metrics if name in (*EVALUATED, *PROBES)):
         test = {} if data.test is None else {"data": data.train, "test_data": data.test, **data.look}
-        asked = {**measures.evaluate, "metrics": names, "layers": measures.layers}
-        asked |= {"out": str(folder / "evaluation.json"), "ood": tuple(data.elsewhere.values())}
+        options = {**measures.evaluate, "metrics": names, "layers": measures.layers}
+        options |= {"out": str(folder / "evaluation.json"), "ood": tuple(data.elsewhere.values())}
         for style, pairs in data.transfer.items():
-            alone = {**asked, "metrics": ("linear probe",), "layers": measures.layers[:1]}
+            alone = {**options, "metrics": ("linear probe",), "layers": measures.layers[:1]}
             folds = [evaluate(run, data=own, test_data=other, **alone, quiet=True).rows for own, other in pairs]
             for rows in zip(*folds, strict=True):
                 name, values = f"{rows[0].features} on {style}: {rows[0].protocol}", [row.figure for row in rows]
                 figures[name] = float(np.mean(values))
         for epoch, checkpoint in [(None, None), *_checkpoints(run, measures.epochs)]:
             with patch.dict(EVALUATED, PROBES):
-                rows = evaluate(run, **test, **asked, checkpoint=checkpoint, quiet=True).rows
+                rows = evaluate(run, **test, **options, checkpoint=checkpoint, quiet=True).rows
             for row in rows:
                 features, at, _ = row.features.partition(" at step ")
                 # What was compared with once, raw input and the untrained encoder, has no epoch.
@@ -146,7 +146,7 @@ def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> d
 
 
 def _checkpoints(run: Run, epochs: Sequence[int]) -> list[tuple[int, str]]:
-    """The step of each of some epochs, as ``evaluate`` takes it."""
+    """Pair each of some epochs with its step, in the form that ``evaluate`` takes."""
     if not epochs:
         return []
     num_steps, num_epochs = steps_asked(run.folder, "all")[-1], read_resolved(run.folder).epochs
@@ -154,8 +154,8 @@ def _checkpoints(run: Run, epochs: Sequence[int]) -> list[tuple[int, str]]:
     return [(epoch, str(num_steps * epoch // num_epochs)) for epoch in epochs]
 
 
-def _of_dimensions(run: Run, data: StudyData, measures: Measures) -> dict[str, float]:
-    """MIG of all samples, and SEPIN of two views of queries."""
+def _dimension_figures(run: Run, data: StudyData, measures: Measures) -> dict[str, float]:
+    """Measure MIG on all samples, and SEPIN on two views of queries."""
     names, layers = set(measures.metrics), measures.layers
     if not names & {MIG, *SEPIN}:
         return {}
@@ -163,14 +163,14 @@ def _of_dimensions(run: Run, data: StudyData, measures: Measures) -> dict[str, f
     subject = open_subject(run, samples, build(EvaluationSettings, dict(look), "evaluate"), QUIET)
     figures: dict[str, float] = {}
     if MIG in names:
-        found, factors = extract(subject.encoder, subject.source, layers), factors_of(data)
-        figures |= {f"{layer}: {MIG}": factor_information(whole(found.layers[layer]), factors).gap for layer in layers}
+        codes, factors = extract(subject.encoder, subject.source, layers), factors_of(data)
+        figures |= {f"{layer}: {MIG}": factor_information(whole(codes.layers[layer]), factors).gap for layer in layers}
     if names & SEPIN.keys():
         queries = evenly_spaced(subject.split.held_out, NUM_VIEWED)
         for layer, views in view_pairs(subject, subject.encoder, layers, queries).items():
-            known = contrastive_sepin(*views)
+            separability = contrastive_sepin(*views)
             sizes = {name: k or views[0].shape[1] for name, k in SEPIN.items() if name in names}
-            figures |= {f"{layer}: {name}": known.at(k) for name, k in sizes.items()}
+            figures |= {f"{layer}: {name}": separability.at(k) for name, k in sizes.items()}
     return figures
 
 
@@ -192,46 +192,46 @@ class QueryFeatures:
 def query_features(run: Run, data: StudyData, layers: Sequence[str]) -> QueryFeatures:
     """Pass the queries of an arm through its encoder."""
     opened = open_trained(run, data=data.test, part=dict(data.look), reporter=QUIET)
-    found = extract(opened.encoder, opened.source, layers)
+    features = extract(opened.encoder, opened.source, layers)
     # Without a set of queries a share of the run's own samples is held out.
     positions = opened.split.held_out if data.test is None else torch.arange(len(opened.source))
-    chosen = {layer: torch.as_tensor(found.layers[layer])[positions] for layer in layers}
+    chosen = {layer: torch.as_tensor(features.layers[layer])[positions] for layer in layers}
     return QueryFeatures(chosen, opened.source, positions)
 
 
-def _of_features(
+def _add_features(
     run: Run, data: StudyData, measures: Measures, figures: dict[str, float], curves: dict[str, tuple[float, ...]]
 ) -> None:
-    """Metrics of diagnosis, and curves, of the queries' features."""
+    """Add metrics of diagnosis and curves of the queries' features to ``figures`` and ``curves``."""
     queries = query_features(run, data, list(dict.fromkeys([*measures.features, *measures.curves])))
     labels = queries.source.labels
     labels_Q = None if labels is None else labels[queries.positions]
     for layer, z_QD in queries.layers.items():
         if names := measures.features.get(layer, ()):
-            known = measure_place(z_QD, labels=labels_Q, only=names).figures
+            diagnosis = measure_place(z_QD, labels=labels_Q, only=names).figures
             figures |= {
-                f"{layer}: {name}": float(value) for name in names if (value := getattr(known, name)) is not None
+                f"{layer}: {name}": float(value) for name in names if (value := getattr(diagnosis, name)) is not None
             }
         for name in measures.curves.get(layer, ()):
             curves[f"{layer}: {name}"] = thinned(CURVES[name](z_QD))
 
 
-def _fine_tuned(run: Run, data: StudyData, measures: Measures, folder: Path) -> float:
-    """Accuracy of the classifier of an encoder that was trained on with labels."""
+def _fine_tuned_accuracy(run: Run, data: StudyData, measures: Measures, folder: Path) -> float:
+    """Train an encoder on with labels, and return the accuracy of its classifier."""
     part = {"data": data.train, "source": dict(data.source), "test_data": data.test}
     settings = {"seed": run.folder.read_status().seed, **measures.fine_tune}
     subject: Run | nn.Module = run
     if measures.fine_tune_projector:
-        known = load_encoder(run.folder)
-        subject = nn.Sequential(known.backbone, known.projector)
+        encoder = load_encoder(run.folder)
+        subject = nn.Sequential(encoder.backbone, encoder.projector)
     tuned = fine_tune(subject, **part, **settings, out=str(folder / "fine-tuned"), overwrite=True, quiet=True)
     return tuned.evaluation.accuracy("embedding", "classifier")
 
 
-def _of_curvature(
+def _add_curvature(
     run: Run, measures: Measures, figures: dict[str, float], curves: dict[str, tuple[float, ...]]
 ) -> None:
-    """Ritz values of the Hessian counted as the paper does, and its largest eigenvalue: last and first checkpoint."""
+    """Add counts of the Hessian's Ritz values and its largest eigenvalue, at the last and at the first checkpoint."""
     states = [state for state in hessian_spectrum(run, **measures.curvature, quiet=True).states if state.step]
     seen = {"curvature": states[-1]} if len(states) == 1 else {"first curvature": states[0], "curvature": states[-1]}
     for name, state in seen.items():
@@ -243,12 +243,12 @@ def _of_curvature(
 
 
 def thinned(values: Tensor | Sequence[float]) -> tuple[float, ...]:
-    """At most ``MOST_POINTS`` values, evenly spaced, with both ends, to six digits.
+    """Thin a curve to at most ``MOST_POINTS`` evenly spaced values with both ends, rounded to six digits.
 
     >>> thinned([1.0, 2.0])
     (1.0, 2.0)
     """
-    kept = torch.as_tensor(values, dtype=torch.float64)
-    if len(kept) > MOST_POINTS:
-        kept = kept[torch.linspace(0, len(kept) - 1, MOST_POINTS).long()]
-    return tuple(float(f"{value:.6g}") for value in kept.tolist())
+    points = torch.as_tensor(values, dtype=torch.float64)
+    if len(points) > MOST_POINTS:
+        points = points[torch.linspace(0, len(points) - 1, MOST_POINTS).long()]
+    return tuple(float(f"{value:.6g}") for value in points.tolist())

@@ -26,7 +26,7 @@ LARGEST = 64  # pixels of a side on a page
 
 
 def pictures_file(study: Study, scale: str, out: Path, arm: str) -> Path:
-    """Where the pictures of an arm stand, those of its first seed."""
+    """The file with the pictures of an arm's first seed."""
     return cells_folder(study, scale, out) / f"{arm}-pictures.npz"
 
 
@@ -72,7 +72,7 @@ def write_pictures(run: Run, data: StudyData, plan: PicturePlan, path: Path) -> 
 
 
 def read_pictures(path: Path) -> tuple[PictureRow, ...]:
-    """The rows of a file of ``write_pictures``, a dimension each, in its order."""
+    """Read the rows of a file of ``write_pictures``, one for each dimension, in its order."""
     with np.load(path, allow_pickle=False) as arrays:
         images, dimensions, classes = (arrays[name] for name in ("images", "dimensions", "classes"))
     rows = []
@@ -84,12 +84,12 @@ def read_pictures(path: Path) -> tuple[PictureRow, ...]:
 
 
 def picture_grids(study: Study, scale: str, out: Path) -> tuple[PictureGrid, ...]:
-    """What the page of a study shows of each arm; nothing where the study asks for no pictures."""
+    """Pictures of each arm for the page of a study; empty if the study asks for no pictures."""
     return tuple(_grid(study, scale, out, arm.name) for arm in study.arms) if study.measures.pictures else ()
 
 
 def _grid(study: Study, scale: str, out: Path, name: str) -> PictureGrid:
-    """The pictures of an arm, or how to get them."""
+    """Return the pictures of an arm, or a sentence on how to get them."""
     path, title = pictures_file(study, scale, out, name), study.arm(name).says
     if path.exists():
         return PictureGrid(title, read_pictures(path))

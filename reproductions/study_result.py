@@ -21,7 +21,7 @@ RESULTS = "results"  # folder of a paper with the results that were made here
 
 
 class Made(Record):
-    """Where and when a result was made: what another machine would have differently.
+    """Time, machine and code of a result: the parts that another machine would have differently.
 
     Attributes:
         commit: of the code.
@@ -41,7 +41,7 @@ class Made(Record):
 
 
 class CellRecord(Record):
-    """One arm of one seed: what was measured.
+    """Measurements of one arm with one seed.
 
     Attributes:
         arm: its name.
@@ -57,13 +57,13 @@ class CellRecord(Record):
 
 
 class CellFile(Record):
-    """What a cell's file holds: the record, and what must be alike in all cells of a result.
+    """A cell's file: the record, and hashes that must be alike in all cells of a result.
 
     Attributes:
         cell: what was measured.
         claims_hash: of the study's claims when the cell was made.
         plan_hash: of the arm's settings, data and measures.
-        made: where; of this cell alone.
+        made: time, machine and code of this cell alone.
     """
 
     cell: CellRecord
@@ -80,12 +80,12 @@ class StudyResult(Record):
         study: its name.
         scale: small, longer or paper.
         claims_hash: of the claims as they stood before the first cell.
-        data: what was trained on and asked about, for people.
-        seeds: numbers.
+        data: description of the training data and queries, for people.
+        seeds: their numbers.
         arms: settings of training by arm.
         cells: arm by arm, seed by seed.
         claims: each statement with its verdict.
-        made: where and when.
+        made: time, machine and code.
         seed_rule: whether the number of seeds was fixed beforehand, or seeds were added until claims were told.
     """
 
@@ -102,24 +102,24 @@ class StudyResult(Record):
     seed_rule: SeedRule = "fixed"
 
     def of_arm(self, arm: str, key: str) -> list[float]:
-        """A figure of an arm, seed by seed; empty where it was not measured."""
+        """Values of an arm's figure, seed by seed; empty if it was not measured."""
         return [cell.figures[key] for cell in self.cells if cell.arm == arm and key in cell.figures]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and deviation over seeds; None where there is nothing, or one seed."""
+    """Mean and deviation over seeds; the mean is None without seeds, the deviation with fewer than two."""
 
     mean: float | None
     deviation: float | None
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Of the figures of all seeds."""
+        """Compute mean and deviation of the figures of all seeds."""
         return cls(fmean(values) if values else None, stdev(values) if len(values) > 1 else None)
 
     def words(self, scale: float = 1.0) -> str:
-        """Both in one cell of a table.
+        """Write mean and deviation as one cell of a table.
 
         >>> Spread.of([0.5, 0.7]).words(100)
         '60.0 ± 14.1'
@@ -133,18 +133,18 @@ class Spread:
 
 
 def judge_claims(study: Study, cells: Iterable[CellRecord], rule: SeedRule = "fixed") -> tuple[dict[str, Any], ...]:
-    """Each claim of a study with its verdict.
+    """Judge each claim of a study; return its statement with the fields of its verdict.
 
     Raises:
         UsageError: a figure that a claim names was not measured.
     """
-    known = {(cell.arm, cell.seed): cell for cell in cells}
-    return tuple({"says": claim.says, **asdict(Compared.of(claim, known, rule).verdict)} for claim in study.claims)
+    cell_of = {(cell.arm, cell.seed): cell for cell in cells}
+    return tuple({"says": claim.says, **asdict(Compared.of(claim, cell_of, rule).verdict)} for claim in study.claims)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What a claim compares: the figure of each seed on both sides, with relation, threshold and rule of seeds."""
+    """Both sides of a claim: the figure of each seed, with relation, threshold and rule of seeds."""
 
     first: tuple[float, ...]
     second: tuple[float, ...]
@@ -153,26 +153,26 @@ class Compared:
     rule: SeedRule
 
     @classmethod
-    def of(cls, claim: StudyClaim, known: Mapping[tuple[str, int], CellRecord], rule: SeedRule) -> "Compared":
-        """Of a claim, on the seeds that both of its arms have."""
+    def of(cls, claim: StudyClaim, cells: Mapping[tuple[str, int], CellRecord], rule: SeedRule) -> "Compared":
+        """Collect both sides of a claim from the cells, on the seeds that both of its arms have."""
         arms = [claim.first, *([claim.second] if claim.second else [])]
-        seeds = sorted({seed for _, seed in known if all((arm, seed) in known for arm in arms)})
+        seeds = sorted({seed for _, seed in cells if all((arm, seed) in cells for arm in arms)})
         second = [0.0] * len(seeds)
         if claim.second is not None:
             key = claim.second_figure or claim.figure
-            second = [claim.times * _figure(known[claim.second, seed], key) for seed in seeds]
-        first = [_figure(known[claim.first, seed], claim.figure) for seed in seeds]
+            second = [claim.times * _figure(cells[claim.second, seed], key) for seed in seeds]
+        first = [_figure(cells[claim.first, seed], claim.figure) for seed in seeds]
         return cls(tuple(first), tuple(second), claim.relation, claim.than, rule)
 
     @property
     def verdict(self) -> Verdict:
-        """Of this claim alone."""
+        """The verdict of this claim alone."""
         judged = judge if self.rule == "fixed" else judge_in_turn
         return judged(self.first, self.second, relation=self.relation, than=self.than)
 
     @property
     def p_value(self) -> float:
-        """Of its verdict."""
+        """The p of the verdict."""
         p_of = told_p if self.rule == "fixed" else told_p_in_turn
         return p_of(self.first, self.second, relation=self.relation, than=self.than)
 
@@ -191,7 +191,7 @@ def check_figures(study: Study, cell: CellRecord) -> None:
 
 
 def _figure(cell: CellRecord, key: str) -> float:
-    """A figure of a cell."""
+    """Return a figure of a cell; refuse a key that was not measured."""
     if key not in cell.figures:
         raise UsageError(f"{cell.arm}: {unknown_name('figure', key, cell.figures)}")
     return cell.figures[key]
@@ -217,10 +217,10 @@ def read_result(path: Path, study: Study) -> StudyResult:
 
 
 def cells_folder(study: Study, scale: str, out: Path) -> Path:
-    """Where the cells of a study stand."""
+    """The folder of a study's cells."""
     return out / f"{study.name}-{scale}" / "cells"
 
 
 def result_file(study: Study, scale: str, folder: Path) -> Path:
-    """Where a result stands."""
+    """The file of a study's result in a folder."""
     return folder / f"{study.name}-{scale}{ENDING}"

@@ -22,7 +22,7 @@ FINE_TUNED = "fine-tuned: classifier"
 
 
 def is_share(key: str) -> bool:
-    """Whether a figure is a share, which is shown in per cent.
+    """Tell whether a figure is a share, which is shown in per cent.
 
     >>> is_share("representation: knn-200"), is_share("embedding: effective_rank")
     (True, False)
@@ -35,24 +35,24 @@ def is_share(key: str) -> bool:
 
 
 def table(study: Study, result: StudyResult) -> Table:
-    """What was measured of each arm: mean and deviation over seeds."""
+    """Table of what was measured of each arm: mean and deviation over seeds."""
     head = ["arm", *(f"{name}, %" if is_share(key) else name for name, key in study.columns.items())]
     rows = []
     for arm in study.arms:
-        found = {key: Spread.of(result.of_arm(arm.name, key)) for key in study.columns.values()}
-        rows.append([arm.says, *(each.words(100.0 if is_share(key) else 1.0) for key, each in found.items())])
+        spreads = {key: Spread.of(result.of_arm(arm.name, key)) for key in study.columns.values()}
+        rows.append([arm.says, *(spread.words(100.0 if is_share(key) else 1.0) for key, spread in spreads.items())])
     return head, rows
 
 
 def printed_table(study: Study) -> Table:
-    """What the paper prints of each arm; without rows where that is nothing."""
+    """Table of what the paper prints of each arm; without rows if it prints nothing."""
     names = list(dict.fromkeys(name for arm in study.arms for name in arm.printed))
     rows = [[arm.says, *(arm.printed.get(name, "") for name in names)] for arm in study.arms if arm.printed]
     return ["the paper prints", *names], rows
 
 
 def claim_rows(study: Study, result: StudyResult) -> list[list[str]]:
-    """Each claim: statement, source, difference with its interval, what could be told, verdict."""
+    """A row for each claim: statement, source, difference with its interval, detectable difference, and verdict."""
     return [
         [claim.says, claim.source, *_difference(claim, judged), judged["verdict"]]
         for claim, judged in zip(study.claims, result.claims, strict=True)
@@ -64,23 +64,23 @@ CLAIM_HEAD = ["claim", "source", "difference (interval)", "could tell", "verdict
 
 
 def _difference(claim: StudyClaim, judged: Mapping[str, Any]) -> tuple[str, str]:
-    """The difference with its interval and threshold, and the smallest that could have been told."""
+    """Write the difference with its interval and threshold, and the smallest difference that the seeds detect."""
     scale, unit = (100.0, " points") if is_share(claim.figure) else (1.0, "")
     ends = f"{_signed(judged['low'] * scale)} to {_signed(judged['high'] * scale)}"
     limit = {"greater": "> ", "smaller": "< ", "within": "within ±"}[claim.relation]
-    asked = f"; claimed {limit}{claim.than * scale:g}" if claim.than or claim.relation != "greater" else ""
+    threshold = f"; claimed {limit}{claim.than * scale:g}" if claim.than or claim.relation != "greater" else ""
     smallest = judged["smallest"]
-    told = "-" if smallest is None else f"{smallest * scale:.3g}{unit}"
-    return f"{_signed(judged['difference'] * scale)}{unit} ({ends}{asked})", told
+    detectable = "-" if smallest is None else f"{smallest * scale:.3g}{unit}"
+    return f"{_signed(judged['difference'] * scale)}{unit} ({ends}{threshold})", detectable
 
 
 def _signed(value: float) -> str:
-    """Three digits with a sign."""
+    """Write a number with a sign and three digits."""
     return f"{value:+.3g}" if abs(value) < 1000 else f"{value:+.0f}"
 
 
 def as_text(study: Study, result: StudyResult) -> str:
-    """Table and verdicts for a terminal."""
+    """Write table and verdicts for a terminal."""
     lines = [f"{study.title} ({study.paper}, {study.item}; {result.scale} scale: {result.data})"]
     for head, rows in (table(study, result), printed_table(study)):
         lines += ["", *TextTable(head, rows, "l" + "r" * (len(head) - 1)).lines] if rows else []
@@ -92,7 +92,7 @@ def as_text(study: Study, result: StudyResult) -> str:
 
 
 def as_reproduction(study: Study, result: StudyResult, pictures: Sequence[PictureGrid] = ()) -> Reproduction:
-    """As the record that pages are made from, with the pictures of each arm where there are any."""
+    """Convert a study's result to the record that pages are made from, with the pictures of its arms, if any."""
     claims = []
     for claim, row, judged in zip(study.claims, claim_rows(study, result), result.claims, strict=True):
         note = f"{judged['num_seeds']} seeds could tell {row[3]}"
@@ -118,7 +118,7 @@ def as_reproduction(study: Study, result: StudyResult, pictures: Sequence[Pictur
 
 
 def _table_panels(study: Study, result: StudyResult) -> list[Panel]:
-    """Ours, and the paper's."""
+    """The table of our results, and that of the paper if it prints one."""
     made, printed = table(study, result), printed_table(study)
     panels: list[Panel] = [TablePanel("Mean and standard deviation over seeds", *made)]
     return [*panels, TablePanel("What the paper prints", *printed)] if printed[1] else panels
@@ -131,7 +131,7 @@ def drawn_panels(study: Study, result: StudyResult) -> list[Panel]:
         keys[tuple(cell.curves.get(key) for cell in result.cells)] = key
     if not keys:
         dots = [
-            DotPanel(name, {arm.says: found for arm in study.arms if (found := result.of_arm(arm.name, key))})
+            DotPanel(name, {arm.says: values for arm in study.arms if (values := result.of_arm(arm.name, key))})
             for name, key in study.columns.items()
         ]
         return [panel for panel in dots if panel.values]
@@ -151,7 +151,7 @@ def drawn_panels(study: Study, result: StudyResult) -> list[Panel]:
 
 
 def mean_curve(result: StudyResult, arm: str, key: str) -> list[float]:
-    """Mean over the seeds of a curve of an arm; empty where it has none."""
+    """Mean of an arm's curve over its seeds; empty if it has none."""
     curves = [cell.curves[key] for cell in result.cells if cell.arm == arm and key in cell.curves]
     return [fmean(values) for values in zip(*curves, strict=False)]
 
@@ -159,7 +159,7 @@ def mean_curve(result: StudyResult, arm: str, key: str) -> list[float]:
 def as_markdown(
     study: Study, result: StudyResult, corrected: Sequence[str], image: str = "", longer: StudyResult | None = None
 ) -> str:
-    """A section of a page: table, verdicts, what may explain them, and how it was made.
+    """Write a section of a page: table, verdicts, what may explain them, and how it was made.
 
     Args:
         study: of the result.
@@ -168,7 +168,7 @@ def as_markdown(
         image: its drawing, in Markdown; empty for none.
         longer: what was found with more training.
     """
-    tables = [found for found in (table(study, result), printed_table(study)) if found[1]]
+    tables = [(head, body) for head, body in (table(study, result), printed_table(study)) if body]
     rows = [[*row, other] for row, other in zip(claim_rows(study, result), corrected, strict=True)]
     differing = zip(study.claims, rows, strict=True)
     parts = [
@@ -185,7 +185,7 @@ def as_markdown(
 
 
 def _with_more_training(study: Study, result: StudyResult, longer: StudyResult) -> list[str]:
-    """What the same arms give at the longer scale, and whether a verdict changes."""
+    """Write the section of the same arms at the longer scale: their table, and verdicts at both scales."""
     head, rows = table(study, longer)
     claims = [
         [short[0], short[4], long[2], long[4]]
@@ -204,7 +204,7 @@ def _with_more_training(study: Study, result: StudyResult, longer: StudyResult) 
 
 
 def seed_words(result: StudyResult) -> str:
-    """How the number of seeds came about, where it was not fixed beforehand."""
+    """Say how the number of seeds was set; empty if it was fixed beforehand."""
     if result.seed_rule == "fixed":
         return ""
     looks = ", ".join(f"{look} at {1 - level:.1%}" for look, level in LOOKS.items())
@@ -212,7 +212,7 @@ def seed_words(result: StudyResult) -> str:
 
 
 def made_words(study: Study, result: StudyResult) -> str:
-    """Where a result was made, what makes it again, and what the paper's scale would take."""
+    """Say where a result was made, which commands make it again, and which hours the paper's scale would take."""
     return "\n\n".join(
         [
             _cells_words(result),
@@ -226,7 +226,7 @@ def made_words(study: Study, result: StudyResult) -> str:
 
 
 def _cells_words(result: StudyResult) -> str:
-    """Seeds, time, machine and commit."""
+    """Say with which seeds, time, machine and commit a result was made."""
     seconds = result.made.seconds.values()
     return (
         f"{result.data}; seeds {', '.join(map(str, result.seeds))}{seed_words(result)}; {len(result.cells)} cells, "
@@ -236,7 +236,7 @@ def _cells_words(result: StudyResult) -> str:
 
 
 def _picture_words(study: Study, scale: str) -> list[str]:
-    """Where the pictures of a study are to be seen."""
+    """Say where the pictures of a study are shown; empty if it has none."""
     plan = study.measures.pictures
     if plan is None:
         return []
@@ -248,16 +248,16 @@ def _picture_words(study: Study, scale: str) -> list[str]:
 
 
 def hours_words(study: Study) -> list[str]:
-    """What the paper's scale would take, as ``paper_scale_hours`` estimates it; nothing if it has not."""
+    """Say which hours the paper's scale would take by ``paper_scale_hours``; empty without such an estimate."""
     if not HOURS.exists():
         return []
-    known = read_json(HOURS)
-    assert isinstance(known, dict)
-    hours = known["studies"].get(study.name)
+    estimate = read_json(HOURS)
+    assert isinstance(estimate, dict)
+    hours = estimate["studies"].get(study.name)
     if hours is None:
         return []
-    rate = f"{known['gpu_rate'] / 1e12:g} TFLOP/s (assumed)"
+    rate = f"{estimate['gpu_rate'] / 1e12:g} TFLOP/s (assumed)"
     return [
         f"The paper's size: {hours['runs']} runs, some {hours['gpu_hours']:g} GPU hours at {rate}, or "
-        f"{hours['core_hours']:,} hours of one core by a step timed on {known['machine']}; without evaluations."
+        f"{hours['core_hours']:,} hours of one core by a step timed on {estimate['machine']}; without evaluations."
     ]

@@ -1,4 +1,4 @@
-"""Whether a claim about two methods holds: the paired difference over seeds, its interval, and what could be told."""
+"""Judge claims about two methods by paired differences over seeds: interval, verdict, detectable difference."""
 
 # S seeds
 
@@ -33,7 +33,7 @@ class Verdict:
         low: lower end of Student's interval of the paired differences, at 95 % or at the level of the look.
         high: upper end.
         smallest: the difference from the threshold that so many seeds, scattering like these, tell with probability
-            0.8; None where seeds do not scatter.
+            0.8; None if seeds do not scatter.
         num_seeds: S, of the look where the verdict was told or of the last one.
     """
 
@@ -80,12 +80,12 @@ def judge(
     >>> judge([1.2, 2.4, 1.3, 1.3, 0.0], [0.0] * 5, relation="greater").verdict
     'holds'
     """
-    paired = _paired(first_S, second_S)
+    paired = _paired_differences(first_S, second_S)
     mean, deviation, num_seeds = paired.mean, paired.deviation, paired.num_seeds
     half = float(stdtrit(num_seeds - 1, 1 - level / 2)) * paired.error
     low, high = mean - half, mean + half
-    smallest = deviation * _effect_told(num_seeds, level) if deviation > 0 else None
-    return Verdict(_word(low, high, relation, than), mean, low, high, smallest, num_seeds)
+    smallest = deviation * _detectable_effect(num_seeds, level) if deviation > 0 else None
+    return Verdict(_verdict_of(low, high, relation, than), mean, low, high, smallest, num_seeds)
 
 
 def judge_in_turn(
@@ -102,32 +102,32 @@ def judge_in_turn(
     >>> judge_in_turn([5.1, 5.0, 4.9, 0.0], [0.0] * 4, relation="greater").num_seeds
     3
     """
-    found = None
+    verdict = None
     for look, level in LOOKS.items():
-        if look <= len(first_S) and (found is None or found.verdict == UNTOLD):
-            found = judge(first_S[:look], second_S[:look], relation=relation, than=than, level=level)
-    if found is None:
+        if look <= len(first_S) and (verdict is None or verdict.verdict == UNTOLD):
+            verdict = judge(first_S[:look], second_S[:look], relation=relation, than=than, level=level)
+    if verdict is None:
         raise ValueError(f"the first look has {min(LOOKS)} seeds, got {len(first_S)}")
-    return found
+    return verdict
 
 
 def told_p_in_turn(
     first_S: Sequence[float], second_S: Sequence[float], *, relation: Relation, than: float = 0.0
 ) -> float:
-    """The p of a claim that was judged in turn: at most 0.05 exactly where a look tells it.
+    """The p of a claim that was judged in turn: at most 0.05 exactly if a look tells it.
 
     The least over looks of a look's p over its share of the level: the union bound once more.
     """
-    found = [
+    p_values = [
         told_p(first_S[:look], second_S[:look], relation=relation, than=than) * LEVEL / level
         for look, level in LOOKS.items()
         if look <= len(first_S)
     ]
-    return min(1.0, *found)
+    return min(1.0, *p_values)
 
 
 def told_p(first_S: Sequence[float], second_S: Sequence[float], *, relation: Relation, than: float = 0.0) -> float:
-    r"""The p of a claim's verdict: at most 0.05 where ``judge`` tells it, whether it holds or not.
+    r"""The p of a claim's verdict: at most 0.05 if ``judge`` tells it, whether it holds or not.
 
     Of ``greater`` and ``smaller`` Student's two-sided p that the difference is the threshold; of ``within`` twice the
     larger of the p of two one-sided tests, or twice that of a difference outside.
@@ -138,10 +138,10 @@ def told_p(first_S: Sequence[float], second_S: Sequence[float], *, relation: Rel
     >>> round(told_p([1.9, 0.8, 1.1, 0.1], [0.7, -1.6, -0.2, -1.2], relation="greater"), 3)
     0.012
     """
-    paired = _paired(first_S, second_S)
+    paired = _paired_differences(first_S, second_S)
 
     def beyond(distance: float) -> float:
-        """One-sided p of a mean so far on the other side of a threshold."""
+        """One-sided p of a mean that lies a distance beyond a threshold, if the true mean is the threshold."""
         if paired.error == 0:
             return 0.0 if distance > 0 else 1.0
         return 1 - float(stdtr(paired.num_seeds - 1, distance / paired.error))
@@ -153,7 +153,7 @@ def told_p(first_S: Sequence[float], second_S: Sequence[float], *, relation: Rel
 
 
 @dataclass(frozen=True)
-class _Paired:
+class _PairedDifferences:
     """Paired differences of seeds: mean, deviation and number."""
 
     mean: float
@@ -166,7 +166,7 @@ class _Paired:
         return self.deviation / math.sqrt(self.num_seeds)
 
 
-def _paired(first_S: Sequence[float], second_S: Sequence[float]) -> _Paired:
+def _paired_differences(first_S: Sequence[float], second_S: Sequence[float]) -> _PairedDifferences:
     """Mean and deviation of the differences, that of counts at least the deviation of their rounding."""
     first, second = np.asarray(first_S, np.float64), np.asarray(second_S, np.float64)
     if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
@@ -177,14 +177,14 @@ def _paired(first_S: Sequence[float], second_S: Sequence[float]) -> _Paired:
     mean, deviation = float(gap_S.mean()), float(gap_S.std(ddof=1))
     if deviation <= ROUNDING * max(float(np.abs(first).max()), float(np.abs(second).max())):
         deviation = 0.0
-    whole = [bool((side == side.round()).all()) for side in (first, second)]
-    if all(whole) and max(float(np.abs(first).max()), float(np.abs(second).max())) > 1:  # counts, not shares
+    are_counts = [bool((side == side.round()).all()) for side in (first, second)]
+    if all(are_counts) and max(float(np.abs(first).max()), float(np.abs(second).max())) > 1:  # counts, not shares
         deviation = max(deviation, math.sqrt((1 + bool(second.any())) / 12))
-    return _Paired(mean, deviation, len(gap_S))
+    return _PairedDifferences(mean, deviation, len(gap_S))
 
 
-def _word(low: float, high: float, relation: Relation, than: float) -> str:
-    """The verdict of an interval."""
+def _verdict_of(low: float, high: float, relation: Relation, than: float) -> str:
+    """The verdict that the interval from ``low`` to ``high`` gives."""
     if relation == "within":
         is_true, is_false = -than <= low and high <= than, high < -than or low > than
     elif relation == "greater":
@@ -194,7 +194,7 @@ def _word(low: float, high: float, relation: Relation, than: float) -> str:
     return HOLDS if is_true else FAILS if is_false else UNTOLD
 
 
-def _effect_told(num_seeds: int, level: float) -> float:
+def _detectable_effect(num_seeds: int, level: float) -> float:
     """The smallest effect, in standard deviations of a pair, that a paired t test tells with probability ``POWER``."""
 
     def missing(effect: float) -> float:

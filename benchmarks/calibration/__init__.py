@@ -1,1 +1,1 @@
-"""Does a diagnosis find what is wrong: trainings with a known fault, and how often its finding comes first."""
+"""Trials of the diagnosis on features and trainings with a known fault: how often its finding comes first."""

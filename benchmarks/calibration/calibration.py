@@ -30,13 +30,13 @@ MOST_PHOTOS = 4000
 
 
 class CalibrationSettings(Settings):
-    """What is tried.
+    """Settings of a calibration: which faults, and how many cases of each.
 
     Attributes:
         kind: form of the faults: ``choosing`` limits, or ``publishing`` figures.
         trained: trainings with faults, in place of features with faults.
         seeds: cases of each fault; 0 for 60 of features and 3 trainings.
-        first_seed: of the first of them.
+        first_seed: seed of the first case of each fault.
         healthy: healthy feature sets of all families together.
         faults: names of faults or of healthy families; empty for all.
         remedies: whether the first remedy of a training is tried.
@@ -53,15 +53,15 @@ class CalibrationSettings(Settings):
     jobs: int = 0
 
 
-def calibrate(data: Any, out: Path, asked: CalibrationSettings, *, labels: Any = None, reporter: Reporter) -> str:
+def calibrate(data: Any, out: Path, settings: CalibrationSettings, *, labels: Any = None, reporter: Reporter) -> str:
     """Draw or train with each fault, diagnose, and count.
 
     Args:
         data: labelled pictures: anything ``train`` takes; None for features of digits and tables alone.
         out: folder of the record, ``features-KIND.jsonl`` or ``trained-KIND.jsonl``; cases that it has are not done
             again.
-        asked: what is tried.
-        labels: of an array.
+        settings: which faults, and how many cases.
+        labels: classes of the pictures of an array.
         reporter: shows progress.
 
     Returns:
@@ -72,47 +72,47 @@ def calibrate(data: Any, out: Path, asked: CalibrationSettings, *, labels: Any =
         DataError: no labelled pictures, or fewer than twice as many as a training takes.
         RunError: the folder cannot be written.
     """
-    catalogue = TRAINED_FAULTS if asked.trained else {**FAULTS, **FAMILIES}
-    for name in asked.faults:
+    catalogue = TRAINED_FAULTS if settings.trained else {**FAULTS, **FAMILIES}
+    for name in settings.faults:
         if name not in catalogue:
             raise unknown_name("fault", name, catalogue)
-    if data is None and asked.trained:
+    if data is None and settings.trained:
         raise DataError("trainings need pictures with classes; name them")
-    sample = None if data is None else _read_sample(data, labels, SIDES[asked.trained], reporter)
-    num_each = asked.seeds or (3 if asked.trained else 60)
-    num_seeds = {name: -(-asked.healthy // len(FAMILIES)) if name in FAMILIES else num_each for name in catalogue}
-    # Seeds outermost: what is there after a while is of all faults.
+    sample = None if data is None else _read_sample(data, labels, SIDES[settings.trained], reporter)
+    num_each = settings.seeds or (3 if settings.trained else 60)
+    num_seeds = {name: -(-settings.healthy // len(FAMILIES)) if name in FAMILIES else num_each for name in catalogue}
+    # Seeds are outermost, so that an unfinished record has cases of all faults.
     keys = [
-        (name, asked.first_seed + number)
+        (name, settings.first_seed + number)
         for number in range(max(num_seeds.values()))
-        for name in asked.faults or catalogue
+        for name in settings.faults or catalogue
         if number < num_seeds[name]
     ]
-    if asked.trained:
+    if settings.trained:
         assert sample is not None
-        work: Work = TrainedWork(asked.kind, sample, asked.remedies)
+        work: Work = TrainedWork(settings.kind, sample, settings.remedies)
     else:
-        work = FeatureWork(asked.kind, sample)
-    record = _record(out, f"{'trained' if asked.trained else 'features'}-{asked.kind}.jsonl")
-    cases = list(all_cases(work, keys, record, asked.jobs, reporter))
-    return (trained_tables if asked.trained else feature_tables)(cases)
+        work = FeatureWork(settings.kind, sample)
+    record = _record_path(out, f"{'trained' if settings.trained else 'features'}-{settings.kind}.jsonl")
+    cases = list(all_cases(work, keys, record, settings.jobs, reporter))
+    return (trained_tables if settings.trained else feature_tables)(cases)
 
 
 def all_cases(
     work: Work, keys: Sequence[tuple[str, int]], record: Path, jobs: int, reporter: Reporter
 ) -> Iterator[Case]:
-    """The cases of a record, and those that it lacks, which are done and written."""
-    known = {(case.fault, case.seed): case for case in read_cases(record)}
-    missing = [key for key in keys if key not in known]
+    """Read the cases of a record; make and write those that it lacks."""
+    cases = {(case.fault, case.seed): case for case in read_cases(record)}
+    missing = [key for key in keys if key not in cases]
     with reporter.bar(record.stem, len(missing)) as advance, record.open("a", encoding="utf-8") as stream:
         if record.stat().st_size and not record.read_bytes().endswith(b"\n"):
             stream.write("\n")  # behind a line that was cut off
-        for case in _done(work, missing, jobs):
+        for case in _make_cases(work, missing, jobs):
             stream.write(json.dumps(case.model_dump(mode="json")) + "\n")
             stream.flush()
-            known[case.fault, case.seed] = case
+            cases[case.fault, case.seed] = case
             advance()
-    return (known[key] for key in keys)
+    return (cases[key] for key in keys)
 
 
 def read_cases(record: Path) -> Iterator[Case]:
@@ -122,46 +122,45 @@ def read_cases(record: Path) -> Iterator[Case]:
             yield Case.model_validate(json.loads(line))
 
 
-def _done(work: Work, keys: Sequence[tuple[str, int]], jobs: int) -> Iterator[Case]:
-    """Cases side by side, each in a process with one thread."""
+def _make_cases(work: Work, keys: Sequence[tuple[str, int]], jobs: int) -> Iterator[Case]:
+    """Make cases side by side, each in a process with one thread."""
     jobs = min(jobs or os.cpu_count() or 1, max(len(keys), 1))
     # A fork would copy the locks of threads that torch has started.
-    with multiprocessing.get_context("spawn").Pool(jobs, _begin, (work,)) as pool:
-        yield from pool.imap_unordered(_work, keys)
+    with multiprocessing.get_context("spawn").Pool(jobs, _start_worker, (work,)) as pool:
+        yield from pool.imap_unordered(_make_case, keys)
 
 
 _SHARED: list[Callable[[str, int], Case]] = []
 
 
-def _begin(work: Work) -> None:
-    """In each process, once."""
+def _start_worker(work: Work) -> None:
     torch.set_num_threads(1)
     _SHARED[:] = [work]
 
 
-def _work(key: tuple[str, int]) -> Case:
+def _make_case(key: tuple[str, int]) -> Case:
     return _SHARED[0](*key)
 
 
 def _read_sample(data: Any, labels: Any, side: int, reporter: Reporter) -> Sample:
-    """Labelled pictures in colour, small ones; evenly spaced where there are many."""
+    """Read labelled pictures in colour, made small; evenly spaced ones if there are many."""
     source = open_source(data, SourceSettings(), labels=labels, progress=reporter.bar)
     if source.kind != "images" or source.labels is None:
         raise DataError("calibrate needs pictures with classes: a folder with a sub-folder for each, or a named set")
-    known = evenly_spaced((source.labels >= 0).nonzero()[:, 0], MOST_PHOTOS)
-    if len(known) < 2 * NUM_SAMPLES:
-        raise DataError(f"calibrate needs at least {2 * NUM_SAMPLES:,} pictures, got {len(known):,}")
-    small = [_small(source.store.fetch(part.tolist()), side) for part in known.split(500)]
-    return Sample(np.concatenate(small), source.labels[known].numpy())
+    places = evenly_spaced((source.labels >= 0).nonzero()[:, 0], MOST_PHOTOS)
+    if len(places) < 2 * NUM_SAMPLES:
+        raise DataError(f"calibrate needs at least {2 * NUM_SAMPLES:,} pictures, got {len(places):,}")
+    small = [_fit_square(source.store.fetch(part.tolist()), side) for part in places.split(500)]
+    return Sample(np.concatenate(small), source.labels[places].numpy())
 
 
-def _small(pictures: torch.Tensor, side: int) -> np.ndarray:
-    """uint8 (n, side, side, 3)."""
+def _fit_square(pictures: torch.Tensor, side: int) -> np.ndarray:
+    """Pictures in another size, uint8 (n, side, side, 3)."""
     fitted = fit_images(to_unit_float(pictures), (3, side, side))
     return (fitted * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
 
 
-def _record(out: Path, name: str) -> Path:
+def _record_path(out: Path, name: str) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What was found for which fault, counted: recall in the first two findings, right causes, and false alarms."""
+"""Counts of what was found for each fault: recall in the first two findings, right causes, and false alarms."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,21 +28,23 @@ def feature_tables(cases: Sequence[Case]) -> str:
             "by kind of data",
             "found first",
         ]
-        rows = [_fault_row(name, FAULTS[name].summary, FAULTS[name].found_as, of) for name, of in faults.items()]
-        found = [case.is_named(FAULTS[case.fault].found_as) for of in faults.values() for case in of]
+        rows = [_fault_row(name, FAULTS[name].summary, FAULTS[name].found_as, group) for name, group in faults.items()]
+        named = [case.is_named(FAULTS[case.fault].found_as) for group in faults.values() for case in group]
         is_enough = [
-            np.mean([case.is_named(FAULTS[name].found_as) for case in of]) >= 0.9 for name, of in faults.items()
+            np.mean([case.is_named(FAULTS[name].found_as) for case in group]) >= 0.9 for name, group in faults.items()
         ]
         parts += [
             TextTable(head, rows, "llrlrll").to_markdown(),
-            f"All faults: {_share(sum(found), len(found))} named in the first {FIRST} findings; "
+            f"All faults: {_share(sum(named), len(named))} named in the first {FIRST} findings; "
             f"{sum(is_enough)} of {len(is_enough)} faults in at least 90 % of their cases.",
         ]
         parts += [f"- {name}: {FAULTS[name].unknowable}." for name in faults if FAULTS[name].unknowable]
     if healthy := _by_name(done, FAMILIES):
         head = ["healthy features", "what they are", "sets", "severe", "misleading warning", "what was said"]
-        parts.append(TextTable(head, [_healthy_row(name, of) for name, of in healthy.items()], "llrrrl").to_markdown())
-        severe, misled = ([_alarms(case)[place] for of in healthy.values() for case in of] for place in (0, 1))
+        parts.append(
+            TextTable(head, [_healthy_row(name, group) for name, group in healthy.items()], "llrrrl").to_markdown()
+        )
+        severe, misled = ([_alarms(case)[place] for group in healthy.values() for case in group] for place in (0, 1))
         parts.append(
             f"All healthy sets: severe verdicts {_share(sum(severe), len(severe))}; misleading warnings "
             f"{_share(sum(misled), len(misled))}."
@@ -58,7 +60,7 @@ def trained_tables(cases: Sequence[Case]) -> str:
         "fault", "what is wrong", "named", "95 % interval", "right cause first", "found first", "remedy",
         "its figure improves", "kNN, %", "probe, %",
     ]  # fmt: skip
-    rows = [_trained_row(name, of) for name, of in faults.items()]
+    rows = [_trained_row(name, group) for name, group in faults.items()]
     parts = [TextTable(head, rows, "llrlrllrll").to_markdown()]
     tried = [case for case in done if case.gain is not None]
     if tried:
@@ -78,7 +80,7 @@ def trained_tables(cases: Sequence[Case]) -> str:
 
 def _by_name(cases: Sequence[Case], catalogue: Mapping[str, object]) -> dict[str, list[Case]]:
     named = {name: [case for case in cases if case.fault == name] for name in catalogue}
-    return {name: of for name, of in named.items() if of}
+    return {name: group for name, group in named.items() if group}
 
 
 def _share(count: int, total: int) -> str:
@@ -87,10 +89,10 @@ def _share(count: int, total: int) -> str:
     return f"{count:,} of {total:,} ({interval.low:.1%} to {interval.high:.1%})"
 
 
-def _first(cases: Sequence[Case]) -> str:
+def _first_codes(cases: Sequence[Case]) -> str:
     """Codes of the first findings, the most frequent first."""
-    found = Counter(case.findings[0].name if case.findings else "none" for case in cases)
-    return ", ".join(f"{name} {count}" for name, count in found.most_common(3))
+    counts = Counter(case.findings[0].name if case.findings else "none" for case in cases)
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common(3))
 
 
 def _fault_row(name: str, summary: str, found_as: tuple[str, ...], cases: Sequence[Case]) -> list[str]:
@@ -104,20 +106,20 @@ def _fault_row(name: str, summary: str, found_as: tuple[str, ...], cases: Sequen
         f"{num_named} of {len(cases)}",
         f"{interval.low:.0%} to {interval.high:.0%}",
         f"{sum(case.is_named(found_as, 1) for case in cases)} of {len(cases)}",
-        ", ".join(f"{kind} {sum(found)}/{len(found)}" for kind, found in zip(kinds, by_kind, strict=True)),
-        _first(cases),
+        ", ".join(f"{kind} {sum(named)}/{len(named)}" for kind, named in zip(kinds, by_kind, strict=True)),
+        _first_codes(cases),
     ]
 
 
 def _alarms(case: Case) -> tuple[bool, bool]:
-    """Whether a healthy set has a severe verdict, and whether it has a warning that is not right about it."""
+    """Tell whether a healthy set has a severe verdict, and whether a warning that is not right about it."""
     return case.has("severe"), case.has("warning", FAMILIES[case.fault].true_of_it)
 
 
 def _healthy_row(name: str, cases: Sequence[Case]) -> list[str]:
     severe, misled = (sum(_alarms(case)[place] for case in cases) for place in (0, 1))
-    found = Counter(each.name for case in cases for each in case.findings if each.level in ("warning", "severe"))
-    said = ", ".join(f"{code} {count}" for code, count in found.most_common(3)) or "–"
+    counts = Counter(each.name for case in cases for each in case.findings if each.level in ("warning", "severe"))
+    said = ", ".join(f"{code} {count}" for code, count in counts.most_common(3)) or "–"
     return [name, FAMILIES[name].summary, f"{len(cases)}", f"{severe}", f"{misled}", said]
 
 
@@ -154,7 +156,7 @@ def _remedy_row(name: str, cases: Sequence[Case]) -> list[str]:
 
 
 def _stopped(cases: Sequence[Case]) -> list[str]:
-    """What came to no end; a second training that stopped is counted, too."""
+    """A sentence on the cases that stopped, if any; a second training that stopped is counted, too."""
     stopped = [case for case in cases if case.error]
     if not stopped:
         return []

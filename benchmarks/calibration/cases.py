@@ -53,7 +53,7 @@ WITH_TEMPERATURE = ("simclr", "ncl")
 
 
 class Case(Record):
-    """Features or a training, and what was found.
+    """Features or a training, and what a diagnosis found.
 
     Attributes:
         fault: what was wrong, or the family of healthy features.
@@ -81,24 +81,24 @@ class Case(Record):
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """By the limits of today, without what is good."""
-        return tuple(each for each in find(_read(self.evidence)) if each.level != "good") if self.evidence else ()
+        """Findings by the limits of today, without those of level good."""
+        return tuple(each for each in find(_evidence(self.evidence)) if each.level != "good") if self.evidence else ()
 
     def is_named(self, found_as: tuple[str, ...], num_first: int = FIRST) -> bool:
-        """Whether one of some findings is among the first."""
-        return any(each.name in found_as for each in self.findings[:num_first])
+        """Tell whether a finding of these codes is among the first."""
+        return any(finding.name in found_as for finding in self.findings[:num_first])
 
     def has(self, level: str, but_for: tuple[str, ...] = ()) -> bool:
-        """Whether there is a finding of a level, but for some that are right."""
-        return any(each.level == level and each.name not in but_for for each in self.findings)
+        """Tell whether there is a finding of a level, other than of these codes."""
+        return any(finding.level == level and finding.name not in but_for for finding in self.findings)
 
     @property
     def is_improved(self) -> bool | None:
-        """Whether the remedy improved the figure that its finding names; None where none was tried."""
+        """True if the remedy improved the figure that its finding names; None if none was tried."""
         before = next((each for each in self.findings if each.name == self.remedy), None)
         if not self.remedied or before is None:
             return None
-        after = next((each for each in find(_read(self.remedied)) if each.name == self.remedy), None)
+        after = next((each for each in find(_evidence(self.remedied)) if each.name == self.remedy), None)
         if after is None or LEVELS.index(after.level) < LEVELS.index(before.level):
             return True
         if after.measured is None or before.measured is None:
@@ -107,18 +107,18 @@ class Case(Record):
 
     @property
     def gain(self) -> float | None:
-        """What the remedy adds to the mean of the accuracies; None where none was tried."""
+        """Rise of the mean of the accuracies by the remedy; None if none was tried."""
         if not self.scores or not self.remedied_scores:
             return None
         return float(np.mean([self.remedied_scores[name] - self.scores[name] for name in self.scores]))
 
 
-def _read(evidence: Any) -> Evidence:
-    """From plain values, as a line of JSON has them."""
+def _evidence(evidence: Any) -> Evidence:
+    """Evidence from plain values, as a line of JSON has them."""
     return EVIDENCE.validate_json(json.dumps(evidence))
 
 
-def _written(evidence: Evidence) -> Any:
+def _plain_values(evidence: Evidence) -> Any:
     return EVIDENCE.dump_python(evidence, mode="json")
 
 
@@ -126,7 +126,7 @@ class Work(Protocol):
     """Makes the case of a name and a seed: the same bits for the same seed, whatever came before."""
 
     def __call__(self, name: str, seed: int) -> Case:
-        """One case."""
+        """Make one case."""
         ...
 
 
@@ -159,11 +159,11 @@ class FeatureWork:
             evidence = evidence_of(drawn)
         except Exception as error:  # a diagnosis that stops is a result
             return Case(fault=name, seed=seed, kind=drawn.kind, error=f"{type(error).__name__}: {error}")
-        return Case(fault=name, seed=seed, kind=drawn.kind, evidence=_written(evidence))
+        return Case(fault=name, seed=seed, kind=drawn.kind, evidence=_plain_values(evidence))
 
 
 def evidence_of(drawn: FeatureSet) -> Evidence:
-    """What a diagnosis of features draws on."""
+    """Evidence that a diagnosis of features draws on."""
     z_ND, views = (
         None if part is None else torch.from_numpy(part.astype(np.float16 if part.dtype == np.float16 else np.float32))
         for part in (drawn.z_ND, drawn.views)
@@ -204,30 +204,30 @@ class TrainedWork:
                 settings["temperature"] = None
         case = Case(fault=name, seed=seed, kind="photos")
         try:
-            evidence, scores = _trained(sample, unseen, settings, form)
+            evidence, scores = _train_and_score(sample, unseen, settings, form)
         except Exception as error:  # a training that diverges is a result
             return case.model_copy(update={"error": f"{type(error).__name__}: {error}"})
-        case = Case(**{**case.model_dump(), "evidence": _written(evidence), "scores": scores})
+        case = Case(**{**case.model_dump(), "evidence": _plain_values(evidence), "scores": scores})
         remedy = next((each for each in case.findings if each.changes), None)
         if not self.with_remedy or remedy is None or name == HEALTHY:
             return case
         changes = ", ".join(f"{path} {value}" for path, value in remedy.changes.items())
         update: dict[str, Any] = {"remedy": remedy.name, "changes": changes}
         try:
-            again, scores = _trained(sample, unseen, {**settings, **remedy.changes}, form)
+            again, scores = _train_and_score(sample, unseen, {**settings, **remedy.changes}, form)
         except Exception as error:
             return case.model_copy(update={**update, "error": f"remedy: {type(error).__name__}: {error}"})
-        return case.model_copy(update={**update, "remedied": _written(again), "remedied_scores": scores})
+        return case.model_copy(update={**update, "remedied": _plain_values(again), "remedied_scores": scores})
 
 
-def _trained(
+def _train_and_score(
     sample: Sample, unseen: Sample, settings: Mapping[str, Any], form: Form
 ) -> tuple[Evidence, Mapping[str, float]]:
-    """Train, gather what a diagnosis would draw on, and score with right labels; the run is removed."""
+    """Train, gather the evidence of a diagnosis, and score with right labels; the run is removed."""
     with tempfile.TemporaryDirectory(prefix="counterpoint-case-") as folder:
         # A setting of all trainings that this one's method does not have is None.
-        asked = nest({path: value for path, value in settings.items() if value is not None})
-        run = train(sample.pictures, labels=sample.classes, out=f"{folder}/run", quiet=True, **asked)
+        options = nest({path: value for path, value in settings.items() if value is not None})
+        run = train(sample.pictures, labels=sample.classes, out=f"{folder}/run", quiet=True, **options)
         bank, queries = unseen.at(np.arange(0, len(unseen.classes), 2)), unseen.at(np.arange(1, len(unseen.classes), 2))
         if form.is_for_features:
             z_ND = torch.as_tensor(load(run).embed(sample.pictures))
@@ -236,8 +236,8 @@ def _trained(
             other = Samples(form.judged(sample.pictures), sample.classes) if form.judged else Samples()
             judged = open_subject(run, other, LookSettings(cache=False), Reporter(quiet=True))
             evidence = gather_evidence(judged, SPARSITY_THRESHOLD, cache=False).evidence
-        found = evaluate(
+        evaluation = evaluate(
             run, data=bank.pictures, labels=bank.classes, test_data=queries.pictures, test_labels=queries.classes,
             metrics=(KNN, PROBE), layers=(REPRESENTATION,), cache=False, quiet=True,
         )  # fmt: skip
-        return evidence, {name: found.accuracy(REPRESENTATION, name) for name in (KNN, PROBE)}
+        return evidence, {name: evaluation.accuracy(REPRESENTATION, name) for name in (KNN, PROBE)}

@@ -27,7 +27,7 @@ class FeatureFault:
         found_as: codes of findings of which one must be among the first two; the catalogue of checks may lack some.
         choosing: puts it into features by which limits are chosen.
         publishing: puts it into features of which figures are published.
-        needs: ``labels`` or ``views``, where the fault is of them; of other faults half of the cases have them.
+        needs: ``labels`` or ``views``, if the fault is of them; of other faults half of the cases have them.
         unknowable: which of these cases cannot be known from what a diagnosis is given, and why.
     """
 
@@ -49,10 +49,10 @@ def faulty_features(world: World, fault: FeatureFault, kind: str, draws: Draws) 
         draws: of samples, map and fault.
     """
     good = good_features(world, kind, draws)
-    given = {name for name in (*LABELS, *VIEWS) if draws.integers(2)} | set(fault.needs)
-    found = (fault.choosing, fault.publishing)[world.number](good, draws)
-    left_out: dict[str, Any] = {name: None for name in (*LABELS, *VIEWS) if name not in given}
-    return replace(found, **left_out)
+    parts = {name for name in (*LABELS, *VIEWS) if draws.integers(2)} | set(fault.needs)
+    faulty = (fault.choosing, fault.publishing)[world.number](good, draws)
+    left_out: dict[str, Any] = {name: None for name in (*LABELS, *VIEWS) if name not in parts}
+    return replace(faulty, **left_out)
 
 
 FAULTS: Mapping[str, FeatureFault] = {

@@ -52,12 +52,12 @@ class FeatureSet:
     gaussian_by: Literal["", "loss", "theory"] = ""
 
     def at(self, places: Values) -> "FeatureSet":
-        """The same of some samples, in the order of their places."""
-        taken = {
+        """The features, labels and views of some samples, in the order of their places."""
+        arrays = {
             name: None if (part := getattr(self, name)) is None else part[places]
             for name in ("z_ND", "labels", "views")
         }
-        return replace(self, **taken)
+        return replace(self, **arrays)
 
     def mapped(self, function: Callable[[Values], Values]) -> "FeatureSet":
         """Features and views under one function."""
@@ -97,7 +97,7 @@ class World:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of data that there are."""
+        """Kinds of data that the set has."""
         return KINDS if self._photos is not None else KINDS[1:]
 
     def part(self, kind: str) -> Part:
@@ -119,7 +119,7 @@ def _photos(sample: Sample, number: int, draws: Draws) -> Part:
     x_NP = described(sample.pictures)
     y_N = np.unique(sample.classes, return_inverse=True)[1]
     sizes = np.bincount(y_N)
-    order = np.argsort(np.where(sizes >= 20, -_told(x_NP, y_N), 1.0), kind="stable")[:CLASSES_OF_PHOTOS]
+    order = np.argsort(np.where(sizes >= 20, -_neighbour_accuracy(x_NP, y_N), 1.0), kind="stable")[:CLASSES_OF_PHOTOS]
     places = np.concatenate([draws.permutation(np.flatnonzero(y_N == label))[:PER_CLASS] for label in order])
     pictures = sample.pictures[places]
     light = draws.uniform(0.9, 1.1, (len(places), 1, 1, 1))
@@ -142,13 +142,13 @@ def described(pictures: Values) -> Values:
 def _cells(maps: Values) -> Values:
     """Means over 4 x 4 cells of (n, h, w, c)."""
     num, side, _, channels = maps.shape
-    kept = side - side % NUM_CELLS
-    size = kept // NUM_CELLS
-    return maps[:, :kept, :kept].reshape(num, NUM_CELLS, size, NUM_CELLS, size, channels).mean(axis=(2, 4))
+    covered = side - side % NUM_CELLS
+    size = covered // NUM_CELLS
+    return maps[:, :covered, :covered].reshape(num, NUM_CELLS, size, NUM_CELLS, size, channels).mean(axis=(2, 4))
 
 
-def _told(x_NP: Values, y_N: Values) -> Values:
-    """For each class, the share of its samples whose nearest neighbour is of it."""
+def _neighbour_accuracy(x_NP: Values, y_N: Values) -> Values:
+    """Share of each class's samples whose nearest neighbour is of the class."""
     squares = (x_NP**2).sum(axis=1)
     apart = squares[:, None] + squares - 2 * x_NP @ x_NP.T
     np.fill_diagonal(apart, np.inf)
@@ -158,14 +158,14 @@ def _told(x_NP: Values, y_N: Values) -> Values:
 
 def _digits(number: int, draws: Draws) -> Part:
     """Every second digit of scikit-learn; another view is moved by at most a third of a pixel, with noise."""
-    known = load_digits()
-    pictures = known.images[number::2] / 8 - 1
+    digits = load_digits()
+    pictures = digits.images[number::2] / 8 - 1
     steps = draws.integers(-1, 2, (len(pictures), 2))
     moved = np.stack([np.roll(picture, step, (0, 1)) for picture, step in zip(pictures, steps, strict=True)])
     share = draws.uniform(0, 0.33, (len(pictures), 1, 1))
     noisy = (1 - share) * pictures + share * moved + 0.1 * draws.normal(size=moved.shape)
     return Part(
-        pictures.reshape(len(pictures), -1), known.target[number::2], noisy.reshape(len(pictures), -1), "digits"
+        pictures.reshape(len(pictures), -1), digits.target[number::2], noisy.reshape(len(pictures), -1), "digits"
     )
 
 
@@ -183,7 +183,7 @@ def _table(number: int, draws: Draws) -> Part:
 
 
 def small_tables(number: int) -> tuple[Values, Values]:
-    """A published table with its classes: breast cancer (0) or wine (1), standardised."""
+    """A published table and its classes: breast cancer (0) or wine (1), standardised."""
     x_NP, y_N = (load_breast_cancer, load_wine)[number](return_X_y=True)
     return standardised(np.asarray(x_NP)), np.asarray(y_N)
 
@@ -270,7 +270,7 @@ def spread(z_ND: Values) -> float:
 
 
 def log_uniform(draws: Draws, low: float, high: float) -> float:
-    """Between two numbers, each factor as likely as another."""
+    """A number between two, each factor as likely as another."""
     return float(np.exp(draws.uniform(np.log(low), np.log(high))))
 
 
@@ -303,11 +303,11 @@ def good_features(world: World, kind: str, draws: Draws) -> FeatureSet:
 
 
 def gaussian_embedding(draws: Draws, num_classes: int = 0) -> FeatureSet:
-    """What a training leaves whose loss wants a Gaussian: one of uneven spectrum, or unit-length rows for InfoNCE.
+    """Embedding of a training whose loss wants a Gaussian: one of uneven spectrum, or unit-length rows for InfoNCE.
 
     Args:
         draws: of size, width, spectrum and loss.
-        num_classes: that have means of their own, half a deviation to one apart in each direction; 0 for none.
+        num_classes: classes that have means of their own, half a deviation to one apart in each direction; 0 for none.
     """
     num, width = round(log_uniform(draws, 300, 4000)), round(log_uniform(draws, 16, 256))
     size = np.arange(1, width + 1) ** -draws.uniform(0, 0.4)

@@ -56,17 +56,17 @@ def _part(world: World, draws: Draws, kinds: tuple[str, ...] = ("photos", "digit
     return world.part(str(draws.choice(at_hand)))
 
 
-def _some(draws: Draws, most: int, low: float = 300, high: float = 1500) -> Values:
+def _some_places(draws: Draws, most: int, low: float = 300, high: float = 1500) -> Values:
     """Places of some samples in random order."""
     return draws.permutation(most)[: round(log_uniform(draws, min(low, most), min(high, most)))]
 
 
-def _of_part(map_of: Callable[[Part, Draws], Callable[[Values], Values]], *kinds: str) -> Make:
-    """Features of some samples of one kind of data, half of them with another view."""
+def _mapped(map_of: Callable[[Part, Draws], Callable[[Values], Values]], *kinds: str) -> Make:
+    """Features of some samples of one kind of data under a map, half of them with another view."""
 
     def make(world: World, draws: Draws) -> FeatureSet:
         part = _part(world, draws, kinds or ("photos", "digits", "table"))
-        places, function = _some(draws, len(part.y_N)), map_of(part, draws)
+        places, function = _some_places(draws, len(part.y_N)), map_of(part, draws)
         views = function(part.other_NP[places]) if draws.integers(2) else None
         return FeatureSet(function(part.x_NP[places]), part.y_N[places], views, kind=part.kind)
 
@@ -286,13 +286,13 @@ def _discrete_table(world: World, draws: Draws) -> FeatureSet:
 
 def _table(world: World, draws: Draws) -> FeatureSet:
     x_NP, y_N = small_tables(int(draws.integers(2)))
-    places = _some(draws, len(y_N), 120)
+    places = _some_places(draws, len(y_N), 120)
     return FeatureSet(standardised(x_NP[places]), y_N[places], kind="table")
 
 
 def _unlabelled_table(world: World, draws: Draws) -> FeatureSet:
     x_NP = load_diabetes().data
-    return FeatureSet(standardised(x_NP[_some(draws, len(x_NP), 150)]), kind="table")
+    return FeatureSet(standardised(x_NP[_some_places(draws, len(x_NP), 150)]), kind="table")
 
 
 # ---- changes that do no harm
@@ -317,8 +317,8 @@ def _partly_labelled(good: FeatureSet, draws: Draws) -> FeatureSet:
     assert good.labels is not None
     is_missing = draws.random(len(good.labels)) < draws.uniform(0.1, 0.6)
     mark = (None, "", -1)[int(draws.integers(3))]
-    known = good.labels.astype(int) if mark == -1 else np.array([f"class {y}" for y in good.labels], dtype=object)
-    return replace(good, labels=np.where(is_missing, np.array(mark, dtype=known.dtype), known))
+    labels = good.labels.astype(int) if mark == -1 else np.array([f"class {y}" for y in good.labels], dtype=object)
+    return replace(good, labels=np.where(is_missing, np.array(mark, dtype=labels.dtype), labels))
 
 
 def _long_tailed(good: FeatureSet, draws: Draws) -> FeatureSet:
@@ -336,21 +336,21 @@ def _as_they_are(good: FeatureSet, draws: Draws) -> FeatureSet:
 FEW = ("little-evidence",)
 FAMILIES: Mapping[str, Family] = {
     "good features": Family("of three kinds of data, with another view", _changed(_as_they_are)),
-    "raw values": Family("pixels, histograms of gradients and columns, from 0 to 1", _of_part(_as_it_is)),
-    "principal components": Family("the first 3 to 64", _of_part(_components)),
-    "whitened": Family("principal components of one variance", _of_part(_whitened)),
+    "raw values": Family("pixels, histograms of gradients and columns, from 0 to 1", _mapped(_as_it_is)),
+    "principal components": Family("the first 3 to 64", _mapped(_components)),
+    "whitened": Family("principal components of one variance", _mapped(_whitened)),
     "histograms of gradients": Family(
-        "of photographs, as they are", _of_part(lambda part, draws: lambda x_NP: x_NP, "photos")
+        "of photographs, as they are", _mapped(lambda part, draws: lambda x_NP: x_NP, "photos")
     ),
-    "random net": Family("random weights, one or two hidden layers", _of_part(_random_net)),
-    "random ReLU codes": Family("the same after ReLU", _of_part(_rectified_net)),
-    "supervised codes": Family("ReLU codes of a classifier's hidden layer", _of_part(_supervised_codes)),
-    "supervised, deep": Family("ReLU codes before the last layer of four", _of_part(_supervised_deep)),
+    "random net": Family("random weights, one or two hidden layers", _mapped(_random_net)),
+    "random ReLU codes": Family("the same after ReLU", _mapped(_rectified_net)),
+    "supervised codes": Family("ReLU codes of a classifier's hidden layer", _mapped(_supervised_codes)),
+    "supervised, deep": Family("ReLU codes before the last layer of four", _mapped(_supervised_deep)),
     "near collapse": Family("class means on a simplex, little around them", _near_collapse, ("neural-collapse",)),
-    "autoencoder codes": Family("16 values between tanh layers", _of_part(_autoencoder)),
-    "kernel features": Family("random waves of a Gaussian kernel", _of_part(_kernel)),
-    "distances to centres": Family("of k-means, as they are or as activations", _of_part(_distances)),
-    "sparse codes": Family("60 to 85 % of the values are 0", _of_part(_sparse)),
+    "autoencoder codes": Family("16 values between tanh layers", _mapped(_autoencoder)),
+    "kernel features": Family("random waves of a Gaussian kernel", _mapped(_kernel)),
+    "distances to centres": Family("of k-means, as they are or as activations", _mapped(_distances)),
+    "sparse codes": Family("60 to 85 % of the values are 0", _mapped(_sparse)),
     "power law": Family("variances fall as a power of their number", _power_law),
     "isotropic": Family("normal values, 2 to 512 dimensions", _isotropic, FEW),
     "manifold": Family("swiss roll, sphere, torus, and bent ones", _manifold),

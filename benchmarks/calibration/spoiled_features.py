@@ -25,7 +25,7 @@ def _unit(vector_D: Values) -> Values:
 
 
 def outliers(most: int, near: float, far: float) -> Spoil:
-    """1 to some rows lie far away, half of the time in one direction."""
+    """One to ``most`` rows lie far away, half of the time in one direction."""
 
     def spoil(good: FeatureSet, draws: Draws) -> FeatureSet:
         num_rows = min(round(log_uniform(draws, 1, most)), len(good.z_ND) // 25)
@@ -199,9 +199,9 @@ def silent(low: float, high: float, value: float) -> Spoil:
         chosen = draws.permutation(width)[: round(draws.uniform(low, high) * width)]
 
         def run(z_ND: Values) -> Values:
-            found = z_ND.copy()
-            found[:, chosen] = value * good.z_ND.std()
-            return found
+            changed_ND = z_ND.copy()
+            changed_ND[:, chosen] = value * good.z_ND.std()
+            return changed_ND
 
         return run
 
@@ -316,8 +316,8 @@ def few_directions(low: int, high: int, noise: float) -> Spoil:
         up = rotation(draws, width)[:num_directions]
 
         def run(z_ND: Values) -> Values:
-            found = z_ND @ down @ up
-            return found + noise * found.std() * draws.normal(size=found.shape)
+            mapped_ND = z_ND @ down @ up
+            return mapped_ND + noise * mapped_ND.std() * draws.normal(size=mapped_ND.shape)
 
         return run
 
@@ -325,7 +325,7 @@ def few_directions(low: int, high: int, noise: float) -> Spoil:
 
 
 def clumps(num: tuple[int, int], shrunk: tuple[float, float]) -> Spoil:
-    """Rows fall towards a few points that are no classes: what is left of the distance to the nearest is given."""
+    """Rows fall towards a few points that are no classes; ``shrunk`` bounds the part of the distance that is left."""
 
     def spoil(good: FeatureSet, draws: Draws) -> FeatureSet:
         centres = good.z_ND[draws.permutation(len(good.z_ND))[: int(draws.integers(num[0], num[1] + 1))]]

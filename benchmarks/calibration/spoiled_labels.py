@@ -85,9 +85,9 @@ def label_column(noise: float) -> Spoil:
         size = good.z_ND.std() / number.std()
 
         def run(z_ND: Values) -> Values:
-            found = z_ND.copy()
-            found[:, column] = size * (number - number.mean())
-            return found
+            changed_ND = z_ND.copy()
+            changed_ND[:, column] = size * (number - number.mean())
+            return changed_ND
 
         return good.mapped(run)
 
@@ -103,8 +103,8 @@ def unequal_classes(low: float, high: float, num_rare: int) -> Spoil:
         num_common = int(np.searchsorted(sizes[order[num_rare:]].cumsum(), 200)) + 1
         is_common = np.isin(y_N, order[num_rare:][:num_common])
         rare_N = draws.permutation(np.flatnonzero(np.isin(y_N, order[:num_rare])))
-        kept = max(round(is_common.sum() * (1 - share) / share), 2 * num_rare)
-        places = draws.permutation(np.concatenate([np.flatnonzero(is_common), rare_N[:kept]]))
+        num_rare_rows = max(round(is_common.sum() * (1 - share) / share), 2 * num_rare)
+        places = draws.permutation(np.concatenate([np.flatnonzero(is_common), rare_N[:num_rare_rows]]))
         return replace(good, labels=np.where(is_common, -1, y_N) + 1).at(places)
 
     return spoil

@@ -23,7 +23,7 @@ class Sample:
     classes: Classes
 
     def at(self, places: NDArray[np.int64]) -> "Sample":
-        """Those at some places."""
+        """The samples at some places."""
         return Sample(self.pictures[places], self.classes[places])
 
 
@@ -37,8 +37,8 @@ def copied(share: float) -> Spoil:
 
     def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
         num = len(sample.classes)
-        kept = draws.permutation(num)[: max(round(num * (1 - share)), 1)]
-        return sample.at(np.concatenate([kept, draws.choice(kept, num - len(kept))]))
+        originals = draws.permutation(num)[: max(round(num * (1 - share)), 1)]
+        return sample.at(np.concatenate([originals, draws.choice(originals, num - len(originals))]))
 
     return spoil
 
@@ -48,9 +48,9 @@ def nearly_copied(times: int, noise: int) -> Spoil:
 
     def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
         num = len(sample.classes)
-        found = sample.at(np.resize(draws.permutation(num)[: max(num // times, 1)], num))
-        noisy = found.pictures.astype(np.int64) + draws.integers(-noise, noise + 1, found.pictures.shape)
-        return Sample(noisy.clip(0, 255).astype(np.uint8), found.classes)
+        repeated = sample.at(np.resize(draws.permutation(num)[: max(num // times, 1)], num))
+        noisy = repeated.pictures.astype(np.int64) + draws.integers(-noise, noise + 1, repeated.pictures.shape)
+        return Sample(noisy.clip(0, 255).astype(np.uint8), repeated.classes)
 
     return spoil
 
@@ -82,13 +82,13 @@ def labelled_by_tint(num_classes: int, strength: float) -> Spoil:
 
     def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
         classes = draws.integers(0, num_classes, len(sample.classes))
-        return Sample(_tinted(sample.pictures, classes, strength), classes)
+        return Sample(_lay_tint(sample.pictures, classes, strength), classes)
 
     return spoil
 
 
-def _tinted(pictures: Pictures, groups: Classes, strength: float) -> Pictures:
-    """A tint for each group."""
+def _lay_tint(pictures: Pictures, groups: Classes, strength: float) -> Pictures:
+    """Lay a tint over the pictures of each group."""
     mixed = (1 - strength) * pictures + strength * HUES[groups][:, None, None, :]
     return mixed.round().astype(np.uint8)
 
@@ -157,15 +157,15 @@ def one_class_of(share: float) -> Spoil:
 
 def held_out_darker(sample: Sample, draws: np.random.Generator) -> Sample:
     """Pictures that a training holds out have a third of the light."""
-    return _held_out(sample, lambda pictures: pictures // 3)
+    return _change_held_out(sample, lambda pictures: pictures // 3)
 
 
 def held_out_inverted(sample: Sample, draws: np.random.Generator) -> Sample:
     """Pictures that a training holds out are inverted."""
-    return _held_out(sample, inverted)
+    return _change_held_out(sample, inverted)
 
 
-def _held_out(sample: Sample, change: Callable[[Pictures], Pictures]) -> Sample:
+def _change_held_out(sample: Sample, change: Callable[[Pictures], Pictures]) -> Sample:
     pictures = sample.pictures.copy()
     held_out = split_source(len(pictures), torch.from_numpy(sample.classes), HELD_OUT).held_out.numpy()
     pictures[held_out] = change(pictures[held_out])
@@ -173,10 +173,10 @@ def _held_out(sample: Sample, change: Callable[[Pictures], Pictures]) -> Sample:
 
 
 def inverted(pictures: Pictures) -> Pictures:
-    """White is black."""
+    """Pictures whose white is black."""
     return 255 - pictures
 
 
 def channels_turned(pictures: Pictures) -> Pictures:
-    """Blue, green, red."""
+    """Pictures whose channels are blue, green, red."""
     return np.ascontiguousarray(pictures[..., ::-1])

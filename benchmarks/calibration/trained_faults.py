@@ -60,7 +60,7 @@ class Form:
 
 
 def _both(settings: Mapping[str, Any], samples: Spoil | None = None) -> tuple[Form, Form]:
-    """The same in both forms: severity is given by the name of the fault."""
+    """One form twice: severity is given by the name of the fault."""
     return Form(settings, samples), Form(settings, samples)
 
 
@@ -70,7 +70,7 @@ class TrainedFault:
 
     Attributes:
         summary: what is wrong, in words.
-        found_as: codes of findings of which one must be among the first two; none where all is well.
+        found_as: codes of findings of which one must be among the first two; empty if nothing is wrong.
         choosing: the form by which limits are chosen.
         publishing: the form of which figures are published.
     """

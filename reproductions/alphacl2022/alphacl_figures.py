@@ -1,4 +1,4 @@
-"""alphacl2022, Figs. 2 and 3, made again: deep linear layers of rank one, and what two ReLU layers hold instead."""
+"""Make Figs. 2 and 3 of alphacl2022 again: deep linear layers of rank one, and ReLU layers that hold modes."""
 
 # N samples, D inputs, M modes, K hidden nodes, O outputs, T steps
 
@@ -41,8 +41,8 @@ def figure_2(run: FigureRun) -> Reproduction:
         name="alphacl-fig2",
         title="Deep linear layers under fixed importance do PCA",
         source="alphacl2022, Fig. 2",
-        claims=_claims_2(runs, [alignment(ascent.weights) for ascent in filters]),
-        panels=_panels_2(runs),
+        claims=_figure_2_claims(runs, [alignment(ascent.weights) for ascent in filters]),
+        panels=_figure_2_panels(runs),
         remarks=(
             "The paper gives neither data nor step for this figure, and its code is not public. Ours: Gaussian inputs, "
             "a second view with noise, random weights with rows of sum 1, all layers moved at once by a step of 0.05 "
@@ -68,7 +68,7 @@ def figure_3(run: FigureRun) -> Reproduction:
     """
     num_starts, num_iterations = (1, 200) if run.quick else (2, 5000)
     seeds = [run.seed_of("alphacl-fig3", start) for start in range(num_starts)]
-    fixed = [_fixed_importance(seed, num_steps=1000 if run.quick else 3000) for seed in seeds]
+    fixed = [_ascend_both(seed, num_steps=1000 if run.quick else 3000) for seed in seeds]
     batches, trained = released_batches(NUM_BATCHES), {}
     for setting in SETTINGS:
         trained[setting.name] = []
@@ -80,7 +80,7 @@ def figure_3(run: FigureRun) -> Reproduction:
         title="Two ReLU layers hold modes where linear layers hold one direction",
         source="alphacl2022, Fig. 3 and Theorem 6",
         claims=[*_fixed_claims(fixed), *_trained_claims(trained)],
-        panels=_panels_3(fixed[0], {name: ends[0] for name, ends in trained.items()}),
+        panels=_figure_3_panels(fixed[0], {name: ends[0] for name, ends in trained.items()}),
         remarks=(
             "The released script does not parse as it stands; its set-up is used with that fixed: BatchNorm after the "
             "ReLU, outputs of unit length. The theory of section 5 has neither. The other two rows have its energy and "
@@ -113,7 +113,7 @@ def figure_3(run: FigureRun) -> Reproduction:
 
 
 def _gaussian_covariance(seed: int) -> tuple[Tensor, torch.Generator]:
-    """X_alpha of Gaussian inputs with random weights, and the generator that goes on."""
+    """Return X_alpha of Gaussian inputs with random weights, and the generator in its state after the draws."""
     generator = torch.Generator().manual_seed(seed)
     # Zero before rows are divided by their sums: the diagonal is no pair.
     alpha_NN = torch.rand(NUM_SAMPLES, NUM_SAMPLES, generator=generator, dtype=torch.float64).fill_diagonal_(0)
@@ -123,8 +123,8 @@ def _gaussian_covariance(seed: int) -> tuple[Tensor, torch.Generator]:
     return contrastive_covariance(alpha_NN / alpha_NN.sum(1, keepdim=True), x_ND, other_ND), generator
 
 
-def _claims_2(runs: Sequence[Ascent], filters: Sequence[Alignment]) -> list[Claim]:
-    """What Fig. 2 and its caption say, the worst of all starts beside it."""
+def _figure_2_claims(runs: Sequence[Ascent], filters: Sequence[Alignment]) -> list[Claim]:
+    """Compare what Fig. 2 and its caption say with the worst of all starts."""
     early, last = (min(float(run.ratio[place]) for run in runs) for place in (100, -1))
     # Theorem 3: W_l = v_l v_{l-1}^T has the singular values 1, 0, 0, ...
     first = min(float(run.singular_TL2[-1, :, 0].min()) for run in runs)
@@ -139,8 +139,8 @@ def _claims_2(runs: Sequence[Ascent], filters: Sequence[Alignment]) -> list[Clai
     ]
 
 
-def _panels_2(runs: Sequence[Ascent]) -> list[LinePanel]:
-    """Objective of every start; singular values of the first; on the first steps, on which all happens."""
+def _figure_2_panels(runs: Sequence[Ascent]) -> list[LinePanel]:
+    """Draw the objective of every start and the singular values of the first one over the first 500 steps."""
     step_T = range(501)
     objective = [Series(f"start {n}", step_T, run.ratio[:501].tolist()) for n, run in enumerate(runs, start=1)]
     singular_TL2 = runs[0].singular_TL2[:501]
@@ -168,8 +168,8 @@ class _Setting:
 
 
 @dataclass(frozen=True)
-class _Trained:
-    """Layers after training, and how the first one looked on the way."""
+class _TrainedLayers:
+    """Two layers after training, with the concentration of the first one at some iterations."""
 
     w1_KM: Tensor
     w2_OK: Tensor
@@ -178,8 +178,8 @@ class _Trained:
 
 
 @dataclass(frozen=True)
-class _Fixed:
-    """Both networks' first layers at the end under one fixed alpha."""
+class _FirstLayers:
+    """First layers of the linear and of the ReLU network after ascent under one fixed alpha."""
 
     linear_KM: Tensor
     relu_KM: Tensor
@@ -191,8 +191,8 @@ LINEAR = _Setting("linear, layers of norm 1", is_relu=False, is_released=False)
 SETTINGS = (RELEASED, UNIT, LINEAR)
 
 
-def _fixed_importance(seed: int, *, num_steps: int) -> _Fixed:
-    """Ascent on data that obey Assumption 1, with random fixed weights."""
+def _ascend_both(seed: int, *, num_steps: int) -> _FirstLayers:
+    """Train the linear and the ReLU network on data that obey Assumption 1, with a random fixed alpha."""
     generator = torch.Generator().manual_seed(seed)
     x_2NM = draw_mixture(MAGNITUDES, BATCH, spread=0.05, generator=generator)
     alpha_NN = torch.rand(BATCH, BATCH, generator=generator, dtype=torch.float64)
@@ -200,11 +200,11 @@ def _fixed_importance(seed: int, *, num_steps: int) -> _Fixed:
     w1_KM, w2_OK = draw_layers([MODES, HIDDEN, OUTPUTS], generator=generator)
     linear_KM = ascend(x_alpha_MM, [w1_KM, w2_OK], num_steps=num_steps).weights[0]
     # Lemma 3: negative weights do nothing, so the ReLU network starts from the positive part.
-    return _Fixed(linear_KM, ascend_sticky(x_alpha_MM, w1_KM.clamp(min=0), w2_OK, num_steps=num_steps)[0])
+    return _FirstLayers(linear_KM, ascend_sticky(x_alpha_MM, w1_KM.clamp(min=0), w2_OK, num_steps=num_steps)[0])
 
 
 def released_batches(count: int) -> list[Tensor]:
-    """Batches of two views (2, N, M), each from its own number as in the released script."""
+    """Draw batches of two views (2, N, M), each seeded by its number as in the released script."""
     batches = []
     for number in range(count):
         generator = torch.Generator().manual_seed(number)
@@ -215,8 +215,8 @@ def released_batches(count: int) -> list[Tensor]:
     return batches
 
 
-def _train(setting: _Setting, batches: Sequence[Tensor], *, seed: int, num_iterations: int) -> _Trained:
-    """SGD on InfoNCE with same-view negatives; entries of a ReLU network's first layer are kept >= 0."""
+def _train(setting: _Setting, batches: Sequence[Tensor], *, seed: int, num_iterations: int) -> _TrainedLayers:
+    """Train by SGD on InfoNCE with same-view negatives; entries of a ReLU network's first layer stay >= 0."""
     weights = _initial_layers(setting, seed)
     # gain and bias of BatchNorm
     affine = [torch.ones(HIDDEN, dtype=torch.float64), torch.zeros(HIDDEN, dtype=torch.float64)]
@@ -235,11 +235,11 @@ def _train(setting: _Setting, batches: Sequence[Tensor], *, seed: int, num_itera
         loss(z0, z1).backward()
         optimiser.step()
         _constrain(setting, weights)
-    return _Trained(weights[0].detach(), weights[1].detach(), seen, concentration)
+    return _TrainedLayers(weights[0].detach(), weights[1].detach(), seen, concentration)
 
 
 def _initial_layers(setting: _Setting, seed: int) -> list[Tensor]:
-    """Uniform as torch's linear layers are, then constrained."""
+    """Draw layers uniformly, as torch's linear layers begin, and constrain them."""
     generator = torch.Generator().manual_seed(seed)
     shapes = ((HIDDEN, MODES), (OUTPUTS, HIDDEN))
     layers = [(2 * torch.rand(s, generator=generator, dtype=torch.float64) - 1) / s[1] ** 0.5 for s in shapes]
@@ -248,7 +248,7 @@ def _initial_layers(setting: _Setting, seed: int) -> list[Tensor]:
 
 
 def _outputs(setting: _Setting, parameters: Sequence[Tensor], x_NM: Tensor) -> Tensor:
-    """The two layers, with what lies between them."""
+    """Apply both layers, with ReLU and batch norm between them if the setting has these."""
     hidden_NK = x_NM @ parameters[0].T
     hidden_NK = torch.relu(hidden_NK) if setting.is_relu else hidden_NK
     if setting.is_released:
@@ -275,42 +275,42 @@ def _concentration(w_KM: Tensor) -> float:
 
 
 def _rank(w_KM: Tensor) -> int:
-    """Singular values that are not small beside the largest."""
+    """The number of singular values above the share ``VISIBLE`` of the largest one."""
     singular = torch.linalg.svdvals(w_KM)
     return int((singular > VISIBLE * singular[0]).sum())
 
 
-def _fixed_claims(fixed: Sequence[_Fixed]) -> list[Claim]:
-    """Theorem 3 beside Theorem 6."""
+def _fixed_claims(fixed: Sequence[_FirstLayers]) -> list[Claim]:
+    """Check Theorem 3 on the linear network and Theorem 6 on the ReLU network."""
     linear, relu = [_rank(run.linear_KM) for run in fixed], [_rank(run.relu_KM) for run in fixed]
-    found = [describe_first_layer(run.relu_KM) for run in fixed]
+    first_layers = [describe_first_layer(run.relu_KM) for run in fixed]
     # Theorem 6: W1 = v e_m^T, or rank above 1.
-    holds = all(layer.single_mode is not None or layer.rank > 1 for layer in found)
-    modes = ", ".join("several modes" if f.single_mode is None else f"mode {f.single_mode + 1}" for f in found)
+    holds = all(layer.single_mode is not None or layer.rank > 1 for layer in first_layers)
+    modes = ", ".join("several modes" if f.single_mode is None else f"mode {f.single_mode + 1}" for f in first_layers)
     return [
-        Claim("rank of W1, linear, alpha fixed", "1", _listed(linear), set(linear) == {1}, "Theorem 3"),
+        Claim("rank of W1, linear, alpha fixed", "1", _joined(linear), set(linear) == {1}, "Theorem 3"),
         Claim(
             "W1, ReLU, alpha fixed",
             "one mode, or rank > 1",
-            f"{modes} (rank {_listed(relu)})",
+            f"{modes} (rank {_joined(relu)})",
             holds,
             "Theorem 6; modes are numbered from the largest magnitude",
         ),
     ]
 
 
-def _trained_claims(trained: dict[str, list[_Trained]]) -> list[Claim]:
-    """What training with InfoNCE leaves."""
+def _trained_claims(trained: dict[str, list[_TrainedLayers]]) -> list[Claim]:
+    """Compare ranks and concentration of the first layers after training with InfoNCE."""
     ranks = {name: [_rank(run.w1_KM) for run in runs] for name, runs in trained.items()}
     sharp = {name: sum(_concentration(run.w1_KM) for run in runs) / len(runs) for name, runs in trained.items()}
     more = "more diverse than rank 1"
     return [
-        Claim("rank of W1, ReLU, released set-up", more, _listed(ranks[RELEASED.name]), min(ranks[RELEASED.name]) > 1),
-        Claim("rank of W1, ReLU, layers of norm 1", more, _listed(ranks[UNIT.name]), min(ranks[UNIT.name]) > 1),
+        Claim("rank of W1, ReLU, released set-up", more, _joined(ranks[RELEASED.name]), min(ranks[RELEASED.name]) > 1),
+        Claim("rank of W1, ReLU, layers of norm 1", more, _joined(ranks[UNIT.name]), min(ranks[UNIT.name]) > 1),
         Claim(
             "rank of W1, linear, layers of norm 1",
             "1 while alpha is fixed",
-            _listed(ranks[LINEAR.name]),
+            _joined(ranks[LINEAR.name]),
             None,
             "alpha moves here, and Theorem 3 says nothing about that: rank above 1 is not the mark of ReLU",
         ),
@@ -324,13 +324,12 @@ def _trained_claims(trained: dict[str, list[_Trained]]) -> list[Claim]:
     ]
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    """Numbers of the starts."""
+def _joined(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _panels_3(fixed: _Fixed, trained: dict[str, _Trained]) -> list[LinePanel | MatrixPanel]:
-    """Weights as heat maps, singular values, and concentration over training; the first start."""
+def _figure_3_panels(fixed: _FirstLayers, trained: dict[str, _TrainedLayers]) -> list[LinePanel | MatrixPanel]:
+    """Draw weights as heat maps, singular values and the concentration over training, all of the first start."""
     layers = {
         "linear, alpha fixed": fixed.linear_KM,
         "ReLU, alpha fixed": fixed.relu_KM,
@@ -340,8 +339,8 @@ def _panels_3(fixed: _Fixed, trained: dict[str, _Trained]) -> list[LinePanel | M
     spectra = [Series(name, range(1, len(s) + 1), (s / s[0]).tolist()) for name, s in singular.items()]
     courses = [Series(name, run.iterations, run.concentration) for name, run in trained.items()]
     released = trained[RELEASED.name]
-    order = _by_mode(released.w1_KM)
-    maps = [_heat_map(f"W1: {name}", w_KM[_by_mode(w_KM)], "mode") for name, w_KM in layers.items()]
+    order = _node_order(released.w1_KM)
+    maps = [_heat_map(f"W1: {name}", w_KM[_node_order(w_KM)], "mode") for name, w_KM in layers.items()]
     # Fig. 3 shows W1 and W2^T W2; nodes have no order of their own, so they are put in that of their modes.
     gram_KK = (released.w2_OK.T @ released.w2_OK)[order][:, order]
     return [
@@ -352,13 +351,13 @@ def _panels_3(fixed: _Fixed, trained: dict[str, _Trained]) -> list[LinePanel | M
     ]
 
 
-def _by_mode(w_KM: Tensor) -> Tensor:
-    """Nodes in the order of the mode that they see most."""
+def _node_order(w_KM: Tensor) -> Tensor:
+    """Indices of the nodes, sorted by the mode with their largest weight."""
     return w_KM.abs().argmax(dim=1).argsort(stable=True)
 
 
 def _heat_map(title: str, values: Tensor, column: str) -> MatrixPanel:
-    """Entries over the largest one, to two digits."""
+    """Draw entries divided by the largest one, to two digits."""
     # + 0.0 turns -0.0 into 0.0.
     scaled = (values / values.abs().max()).mul(100).round().div(100) + 0.0
     rows, columns = (

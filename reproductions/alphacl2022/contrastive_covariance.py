@@ -46,7 +46,7 @@ def contrastive_covariance(alpha_NN: Tensor, a_NP: Tensor, a_partner_NP: Tensor)
     tensor([[ 2., -2.],
             [-2.,  2.]], dtype=torch.float64)
     """
-    weight_NN = _off_diagonal(alpha_NN, len(a_NP))
+    weight_NN = _checked_weights(alpha_NN, len(a_NP))
     check_features(a_NP, "a", min_rows=1)
     check_features(a_partner_NP, "a_partner", min_rows=1)
     if a_NP.shape != a_partner_NP.shape:
@@ -64,8 +64,8 @@ def contrastive_covariance(alpha_NN: Tensor, a_NP: Tensor, a_partner_NP: Tensor)
     return a_NP.T @ laplacian_NN @ a_NP - own_NP.T @ (beta_N[:, None] * own_NP)  # Eq. 5
 
 
-def _off_diagonal(alpha_NN: Tensor, num_anchors: int) -> Tensor:
-    """Checked weights with a zero diagonal."""
+def _checked_weights(alpha_NN: Tensor, num_anchors: int) -> Tensor:
+    """Check the weights on pairs, and return them in float64 with a zero diagonal."""
     check_features(alpha_NN, "alpha", min_rows=1)
     if alpha_NN.shape != (num_anchors, num_anchors):
         raise UsageError(f"alpha must have shape ({num_anchors}, {num_anchors}), got {tuple(alpha_NN.shape)}")

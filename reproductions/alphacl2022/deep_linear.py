@@ -25,7 +25,7 @@ SYMMETRIC = 1e-9  # asymmetry that rounding explains, relative to the largest en
 
 @dataclass(frozen=True)
 class Ascent:
-    """How the layers of a deep linear network changed while the energy rose.
+    """Layers of a deep linear network while its energy is raised step by step.
 
     Attributes:
         objective_T: 2 E before each step, and after the last.
@@ -41,13 +41,13 @@ class Ascent:
 
     @property
     def ratio(self) -> Tensor:
-        """At each time, the objective as a share of its maximum."""
+        """The objective at each time, as a share of its maximum."""
         return self.objective_T / self.largest_eigenvalue
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How close layers are to W_l = v_l v_{l-1}^T with unit vectors v.
+    """The distance of layers from W_l = v_l v_{l-1}^T with unit vectors v.
 
     Attributes:
         vectors: v_0 to v_L; v_0 is the first layer's leading input direction.
@@ -87,7 +87,7 @@ def layer_velocities(x_alpha_DD: Tensor, weights: Sequence[Tensor]) -> tuple[Ten
 
 
 def draw_layers(widths: Sequence[int], *, generator: torch.Generator) -> tuple[Tensor, ...]:
-    """Gaussian layers of Frobenius norm 1.
+    """Draw Gaussian layers of Frobenius norm 1.
 
     Args:
         widths: n_0 (inputs) to n_L.
@@ -188,7 +188,7 @@ def alignment(weights: Sequence[Tensor]) -> Alignment:
 
 
 def _velocities(x_DD: Tensor, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Lemma 1, from the products below and above each layer."""
+    """Gradients of E by each layer (Lemma 1), from the products of the layers below and above it."""
     # below[l - 1] = W_{<l}; the last one is the whole product, W_{>l} W_l W_{<l} for every l.
     below = _products(layers)
     above = torch.eye(len(layers[-1]), dtype=x_DD.dtype)
@@ -201,7 +201,7 @@ def _velocities(x_DD: Tensor, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _products(layers: Sequence[Tensor]) -> list[Tensor]:
-    """W_{<1} = I, W_1, W_2 W_1, up to the whole product."""
+    """The products W_{<1} = I, W_1, W_2 W_1 and so on, up to the product of all layers."""
     products = [torch.eye(layers[0].shape[1], dtype=layers[0].dtype)]
     for layer in layers:
         products.append(layer @ products[-1])
@@ -224,7 +224,7 @@ def _constrained(layers: Sequence[Tensor], *, per_filter: bool) -> tuple[Tensor,
 
 
 def _objective(x_DD: Tensor, layers: Sequence[Tensor]) -> Tensor:
-    """tr(W X W^T)."""
+    """The objective 2 E = tr(W X W^T) of the product W of all layers."""
     full = _products(layers)[-1]
     return ((full @ x_DD) * full).sum()  # Eq. 11; tr(A B^T) as a sum of products
 
@@ -236,7 +236,7 @@ def _two_singular(layer_TKD: Tensor) -> Tensor:
 
 
 def _checked(x_alpha_DD: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Check and bring to float64."""
+    """Check that X_alpha and the layers fit each other, and return them in float64."""
     x_DD, layers = check_symmetric(x_alpha_DD), [layer.double() for layer in weights]
     _check_chain(layers)
     if layers[0].shape[1] != len(x_DD):

@@ -34,7 +34,7 @@ NEGLIGIBLE = 1e-3  # of the largest; singular values and weights below do not co
 
 @dataclass(frozen=True)
 class FirstLayer:
-    """What a non-negative first layer looks at.
+    """The rank of a non-negative first layer, and the modes that its nodes respond to.
 
     Attributes:
         rank: singular values above a thousandth of the largest.
@@ -146,7 +146,7 @@ def ascend_sticky(x_alpha_MM: Tensor, w1_KM: Tensor, w2_OK: Tensor, *, num_steps
 
 
 def describe_first_layer(w1_KM: Tensor) -> FirstLayer:
-    """Say which modes a first layer looks at; negative entries do nothing and do not count (Lemma 3).
+    """Describe which modes a first layer responds to; negative entries do nothing and do not count (Lemma 3).
 
     Source: alphacl2022, Theorem 6; concentration is that of its released code, except that nodes which see nothing are
         left out of the mean.
@@ -175,7 +175,7 @@ def describe_first_layer(w1_KM: Tensor) -> FirstLayer:
 
 
 def _unit(layer: Tensor, name: str) -> Tensor:
-    """Scale to Frobenius norm 1."""
+    """Scale a layer to Frobenius norm 1; a layer of zeros is refused."""
     norm = layer.norm()
     if not bool(norm > 0):
         raise UsageError(f"{name} must not be all zeros")

@@ -55,7 +55,7 @@ def figure_4(run: FigureRun) -> Reproduction:
     for toy in toys:
         last = toy.train(toy.start(2)).last
         claims += alignment_claims(toy, last)
-        panels.append(_matrix(f"|V2ᵀ U1| after training, {toy.name}", alignment_matrix(*last.weights)))
+        panels.append(_matrix_panel(f"|V2ᵀ U1| after training, {toy.name}", alignment_matrix(*last.weights)))
     return Reproduction(
         "directclr-fig4",
         "Neighbouring layers align",
@@ -97,7 +97,7 @@ def figure_5(run: FigureRun) -> Reproduction:
 
 
 def _growth_panels(toy: Toy, path: NetworkPath) -> list[LinePanel]:
-    """Fig. 5a, b, c."""
+    """Draw Fig. 5a, b and c: singular values of both layers, and the spectrum of the embedding, over the steps."""
     # The flow's time is rate times steps.
     steps = (path.times_T / toy.descent.rate).tolist()
     layers = [torch.stack([torch.linalg.svdvals(net.weights[layer]) for net in path.networks]) for layer in (0, 1)]
@@ -110,7 +110,7 @@ def _growth_panels(toy: Toy, path: NetworkPath) -> list[LinePanel]:
 
 
 def _flow_parts(toy: Toy, quick: bool) -> tuple[list[Claim], LinePanel]:
-    """The same start by the adaptive integrator, on views that stay."""
+    """Train the same start by gradient flow on fixed views; return its claims and its panel."""
     num_samples, end = (48, 0.25 * FLOW_TIME) if quick else (128, FLOW_TIME)
     toy.progress(f"{toy.name}: gradient flow on {num_samples} samples")
     # Seeds + 1 and + 2 are those of batches and start.
@@ -139,8 +139,8 @@ def figure_6(run: FigureRun) -> Reproduction:
         rectified_D = toy.spectrum(toy.train(toy.start(2, is_rectified=True)).last)
         claims += depth_claims(toy, spectra, rectified_D)
         panels += [
-            _spectra(f"Depth, {toy.name}", [f"L = {depth}" for depth in DEPTHS], spectra[0]),
-            _spectra(f"Two layers, {toy.name}", ["linear", "ReLU"], [spectra[0][1], rectified_D]),
+            _spectrum_panel(f"Depth, {toy.name}", [f"L = {depth}" for depth in DEPTHS], spectra[0]),
+            _spectrum_panel(f"Two layers, {toy.name}", ["linear", "ReLU"], [spectra[0][1], rectified_D]),
         ]
     return Reproduction(
         "directclr-fig6",
@@ -176,7 +176,7 @@ def section_4(run: FigureRun) -> Reproduction:
         "Strong augmentation in one layer",
         "directclr2022, section 4",
         claims,
-        [_spectra("One layer, noise on 8 of 16 inputs", list(spectra), list(spectra.values()))],
+        [_spectrum_panel("One layer, noise on 8 of 16 inputs", list(spectra), list(spectra.values()))],
         remarks=[
             "Theorem 1 holds X fixed. Along the true flow X changes with W and tends to 0 before W does: noisy "
             "directions end lower than the others, but not at 0. Noise on both views, as released, is part of the "
@@ -188,26 +188,26 @@ def section_4(run: FigureRun) -> Reproduction:
 
 
 def _ranked(title: str, x_label: str, y_label: str, x: Sequence[float], values_TD: Tensor) -> LinePanel:
-    """A line per rank of singular value."""
+    """Draw a line for each rank of singular value."""
     lines = [Series(str(rank + 1), x, values_TD[:, rank].tolist()) for rank in range(values_TD.shape[1])]
     return LinePanel(title, x_label, y_label, lines)
 
 
-def _spectra(title: str, names: Sequence[str], spectra: Sequence[Tensor]) -> LinePanel:
-    """A line per spectrum, over rank."""
+def _spectrum_panel(title: str, names: Sequence[str], spectra: Sequence[Tensor]) -> LinePanel:
+    """Draw a line for each spectrum, over the ranks."""
     ranks = list(range(1, NUM_DIMS + 1))
     lines = [Series(name, ranks, spectrum_D.tolist()) for name, spectrum_D in zip(names, spectra, strict=True)]
     return LinePanel(title, "rank", "log singular value of the covariance", lines)
 
 
-def _matrix(title: str, values_DD: Tensor) -> MatrixPanel:
-    """A square matrix with its ranks."""
+def _matrix_panel(title: str, values_DD: Tensor) -> MatrixPanel:
+    """Draw a square matrix whose rows and columns are ranks."""
     ranks = [str(rank + 1) for rank in range(len(values_DD))]
     return MatrixPanel(title, values_DD.tolist(), ranks, ranks)
 
 
 def _settings(run: FigureRun, toys: Sequence[Toy]) -> dict[str, str]:
-    """Sizes and rates."""
+    """Sizes, seed and learning rates that the numbers depend on."""
     common = {"dimensions": str(NUM_DIMS), "points": str(NUM_POINTS), "seed": str(run.seed)}
     for toy in toys:
         step = toy.descent
@@ -216,7 +216,7 @@ def _settings(run: FigureRun, toys: Sequence[Toy]) -> dict[str, str]:
 
 
 def alignment_claims(toy: Toy, last: ToyNetwork) -> list[Claim]:
-    """Identity one by one, as a subspace and in blocks."""
+    """Check the alignment of two layers as live subspaces, in the leading block, and direction by direction."""
     below_DD, above_DD = last.weights
     num_live = live_dimensions(toy.spectrum(last))
     diagonal_D = alignment_matrix(below_DD, above_DD).diagonal()
@@ -259,7 +259,7 @@ def alignment_claims(toy: Toy, last: ToyNetwork) -> list[Claim]:
 
 
 def growth_claims(toy: Toy, path: NetworkPath) -> list[Claim]:
-    """How far the lowest singular values stay behind."""
+    """Check that the lowest singular values stay behind the others in training."""
     spectrum_D = toy.spectrum(path.last)
     num_live = live_dimensions(spectrum_D)
     claims = []
@@ -295,13 +295,13 @@ def growth_claims(toy: Toy, path: NetworkPath) -> list[Claim]:
 
 
 def depth_claims(toy: Toy, spectra: Sequence[Sequence[Tensor]], rectified_D: Tensor) -> list[Claim]:
-    """Collapse by depth, over starts, and with ReLU."""
+    """Check that collapse grows with depth for every start, and that a network with ReLU collapses similarly."""
     live = [[live_dimensions(spectrum_D) for spectrum_D in of_start] for of_start in spectra]
     rectified, linear = live_dimensions(rectified_D), live[0][1]
     one_layer = min(of_start[0] for of_start in live)
     # Strictly, from each depth to the next and for every start.
     falls = all(deep < shallow for of_start in live for shallow, deep in pairwise(of_start))
-    by_depth = ", ".join(_range(of_depth) for of_depth in zip(*live, strict=True))
+    by_depth = ", ".join(_range_text(of_depth) for of_depth in zip(*live, strict=True))
     # "Similar": ReLU leaves no more than half of the collapse undone.
     is_similar = NUM_DIMS - rectified >= (NUM_DIMS - linear) / 2
     return [
@@ -329,13 +329,13 @@ def depth_claims(toy: Toy, spectra: Sequence[Sequence[Tensor]], rectified_D: Ten
     ]
 
 
-def _range(counts: Sequence[int]) -> str:
-    """One number, or the least and the largest."""
+def _range_text(counts: Sequence[int]) -> str:
+    """The number that all counts are, or the least and the largest."""
     return str(counts[0]) if min(counts) == max(counts) else f"{min(counts)}-{max(counts)}"
 
 
 def strength_claims(toy: Toy, path: NetworkPath, label: str) -> list[Claim]:
-    """How far the noisy half lies below the clean half, and the signs of X at the start and at zero weight."""
+    """Check how far the noisy half of the spectrum lies below the clean half, and count X's negative eigenvalues."""
     spectrum_D = toy.spectrum(path.last)
     half = NUM_DIMS // 2
     # Ranks 1 to 8 are those of the clean inputs, if noise has shrunk the others.

@@ -33,7 +33,7 @@ class AlignmentBlock:
 
 
 def alignment_blocks(below_HD: Tensor, above_KH: Tensor) -> tuple[AlignmentBlock, ...]:
-    """Blocks of the alignment matrix, and how much of each stays inside.
+    """Find the blocks of the alignment matrix, and the share of each that lies inside it.
 
     A block ends where the singular values of both layers fall by more than a tenth of the larger one.
     directclr2022, section 5.3, expects a block-diagonal alignment matrix, one block per group of equal singular values.
@@ -49,7 +49,7 @@ def alignment_blocks(below_HD: Tensor, above_KH: Tensor) -> tuple[AlignmentBlock
     squared_HH = signed_alignment(below_HD, above_KH).square()
     below_H, above_H = (torch.linalg.svdvals(w.double())[: len(squared_HH)] for w in (below_HD, above_KH))
     # In both: where one layer's values are nearly equal, its vectors can be turned, and so A is no longer diagonal.
-    is_apart = (_falls(below_H) > SEPARATION) & (_falls(above_H) > SEPARATION)
+    is_apart = (_relative_falls(below_H) > SEPARATION) & (_relative_falls(above_H) > SEPARATION)
     edges = [0, *(int(place) + 1 for place in is_apart.nonzero()[:, 0]), len(squared_HH)]
     # A is orthogonal, so the rows of a block have a squared length of 1 each.
     return tuple(
@@ -58,7 +58,7 @@ def alignment_blocks(below_HD: Tensor, above_KH: Tensor) -> tuple[AlignmentBlock
     )
 
 
-def _falls(sigma_H: Tensor) -> Tensor:
+def _relative_falls(sigma_H: Tensor) -> Tensor:
     """Relative fall from each singular value to the next; 0 between zeros."""
     return torch.where(sigma_H[:-1] > 0, 1 - sigma_H[1:] / sigma_H[:-1], 0.0)
 
@@ -154,7 +154,7 @@ def live_alignment(below_HD: Tensor, above_KH: Tensor, num_live: int) -> Tensor:
 
 
 def conserved(weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    r"""What the flow of any loss keeps: :math:`W_l W_l^\top - W_{l+1}^\top W_{l+1}` for each two neighbouring layers.
+    r"""Constants of the flow of any loss: :math:`W_l W_l^\top - W_{l+1}^\top W_{l+1}` for each two neighbouring layers.
 
     Source: directclr2022, appendix B.5, for two layers. The constant is rarely 0: the layers agree only as far as they
     have outgrown it, so directions with small singular values need not align.
@@ -166,6 +166,6 @@ def conserved(weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def conservation_drift(start: Sequence[Tensor], later: Sequence[Tensor]) -> float:
-    """Largest change of an entry of what the flow conserves."""
+    """Largest change of an entry of the matrices that the flow conserves."""
     pairs = zip(conserved(start), conserved(later), strict=True)
     return max((float((after - before).abs().max()) for before, after in pairs), default=0.0)

@@ -30,7 +30,7 @@ class ToyViews:
     other_ND: Tensor
 
     def __post_init__(self) -> None:
-        """Keep float64; both views are matrices of one shape."""
+        """Keep float64, and check that both views are matrices of one shape."""
         for name in ("x_ND", "other_ND"):
             check_features(getattr(self, name), name.removesuffix("_ND"))
             object.__setattr__(self, name, getattr(self, name).double())
@@ -55,7 +55,7 @@ class ToyData:
     points_PD: Tensor
 
     def __post_init__(self) -> None:
-        """The factor is square and as wide as the points."""
+        """Check that the factor is square and as wide as the points."""
         check_features(self.noise_DD, "noise", min_rows=1)
         if self.noise_DD.shape[0] != self.noise_DD.shape[1]:
             raise UsageError(f"noise must be a square factor of a covariance, got shape {tuple(self.noise_DD.shape)}")
@@ -127,10 +127,10 @@ class LossAt:
 
 
 class FlowLoss(Protocol):
-    """What the flows ask of a loss."""
+    """A loss whose value, gradients and matrix X the flows can compute."""
 
     def at(self, z_NK: Tensor, other_NK: Tensor) -> LossAt:
-        """Value and gradients at two views' embeddings."""
+        """Return value and gradients at two views' embeddings."""
         ...
 
     def covariance_gap(self, views: ToyViews, weight_KD: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ class DistanceInfoNCE:
     """
 
     def at(self, z_NK: Tensor, other_NK: Tensor) -> LossAt:
-        """Value, and the gradients of Eq. 4."""
+        """Return the value, and the gradients of Eq. 4."""
         weights = _distance_weights(z_NK, other_NK)
         # Eq. 4. The sum over negatives is 1 - alpha_ii, without its cancellation where the positive has won.
         pull_NK = weights.alpha_NN.sum(dim=1, keepdim=True) * (other_NK - z_NK)
@@ -164,7 +164,7 @@ class DistanceInfoNCE:
         return LossAt(weights.loss, (gradient_NK, pull_NK))
 
     def covariance_gap(self, views: ToyViews, weight_KD: Tensor) -> Tensor:
-        r"""Lemma 2.
+        r"""Return X of Lemma 2.
 
         .. math:: X = \sum_{ij} \alpha_{ij} (x_i-x_j)(x_i-x_j)^\top - \sum_i (1-\alpha_{ii}) (x_i'-x_i)(x_i'-x_i)^\top
 
@@ -196,11 +196,11 @@ class ProductInfoNCE:
     temperature: float = 0.1
 
     def __post_init__(self) -> None:
-        """The temperature is a number above 0."""
+        """Check that the temperature is a number above 0."""
         check_positive(self.temperature, "temperature", hint="the released toys have 0.1")
 
     def at(self, z_NK: Tensor, other_NK: Tensor) -> LossAt:
-        """Value and gradients."""
+        """Return value and gradients at two views' embeddings."""
         log_p_NN = (z_NK @ other_NK.T / self.temperature).log_softmax(dim=1)
         value = -float(log_p_NN.diagonal().mean())
         push_NN = log_p_NN.exp().fill_diagonal_(0.0)
@@ -211,7 +211,7 @@ class ProductInfoNCE:
         return LossAt(value, (push_NN @ other_NK, push_NN.T @ z_NK))
 
     def covariance_gap(self, views: ToyViews, weight_KD: Tensor) -> Tensor:
-        r"""The same identity for the released loss, which the paper does not derive.
+        r"""Return X of the released loss, whose identity the paper does not derive.
 
         .. math:: N \tau X = \sum_{ij} p_{ij} (x_i-x_j')(x_i-x_j')^\top - \sum_i (x_i-x_i')(x_i-x_i')^\top
             + \sum_j (1 - \sum_i p_{ij})\, x_j' x_j'^\top

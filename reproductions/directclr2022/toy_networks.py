@@ -50,7 +50,7 @@ class ToyNetwork:
     is_rectified: bool = False
 
     def __post_init__(self) -> None:
-        """Keep float64; each layer takes what the one before it gives."""
+        """Keep float64, and check that each layer is as wide as the outputs of the one before it."""
         if not self.weights or any(weight.ndim != 2 for weight in self.weights):
             shapes = [tuple(weight.shape) for weight in self.weights]
             raise UsageError(f"weights must be one matrix per layer, at least 1, got shapes {shapes}")
@@ -71,7 +71,7 @@ def embed(network: ToyNetwork, x_ND: Tensor) -> Tensor:
 
 
 def layer_inputs(network: ToyNetwork, x_ND: Tensor) -> list[Tensor]:
-    """What each layer sees, and the embedding last: L + 1 matrices.
+    """Inputs of each layer, and the embedding last: L + 1 matrices.
 
     Raises:
         UsageError: inputs of another width than the first layer's.
@@ -177,7 +177,7 @@ class NetworkPath:
 
 @dataclass(frozen=True)
 class SgdPlan:
-    """How SGD goes: no momentum, no weight decay.
+    """Rate, steps and batch size of SGD without momentum or weight decay.
 
     Source: the released toys of directclr2022: two layers with rate 0.01 (one layer 0.001), 10000 steps of 128.
 
@@ -277,7 +277,7 @@ def gradient_descent(
 
 @dataclass(frozen=True)
 class Toy:
-    """One loss on one data model: how to train on it, and what to call it."""
+    """One loss on one data model, with the plan of its training and its name."""
 
     name: str
     loss: FlowLoss
@@ -287,7 +287,7 @@ class Toy:
     progress: Callable[[str], None]
 
     def train(self, start: ToyNetwork) -> NetworkPath:
-        """SGD from a start, each run with batches of the same seed."""
+        """Train a start by SGD, with the same batches for every start."""
         kind = "ReLU" if start.is_rectified else "linear"
         self.progress(f"{self.name}: {self.descent.num_steps} steps, {kind}, depth {start.depth}")
         # batches; the points have the seed itself, the start + 2
@@ -295,7 +295,7 @@ class Toy:
         return gradient_descent(start, self.data, self.loss, descent=self.descent, generator=generator)
 
     def start(self, depth: int, *, is_rectified: bool = False) -> ToyNetwork:
-        """The released start, the same for the first layers of every depth."""
+        """Draw the released start; networks of different depths share their first layers."""
         generator = torch.Generator().manual_seed(self.seed + 2)
         return decaying_network(depth, NUM_DIMS, generator=generator, is_rectified=is_rectified)
 
@@ -305,7 +305,7 @@ class Toy:
 
 
 def make_toys(run: FigureRun, figure: str, start: int = 0, noise_DD: Tensor | None = None) -> tuple[Toy, Toy]:
-    """Both losses, the released one first, with the draws of one start of a figure."""
+    """Make a toy for each loss, the released one first, with the draws of one start of a figure."""
     seed = run.seed_of(figure, start)
     points_PD = gaussian_points(NUM_POINTS, NUM_DIMS, generator=torch.Generator().manual_seed(seed))
     data = ToyData(block_noise(NUM_DIMS, WEAK) if noise_DD is None else noise_DD, points_PD)

@@ -1,4 +1,4 @@
-"""What Figures 1 and 2 of imbalanced2026 claim, beside the exact optimum and a trained network."""
+"""Claims of Figures 1 and 2 of imbalanced2026, beside the exact optimum and a trained network."""
 
 # N samples, C classes, D dimensions
 
@@ -74,23 +74,23 @@ class Outcome:
     printed: Printed
 
 
-def measure_outcome(setting: str, printed: Printed, taken: ClassSamples, embedding: PlaneEmbedding) -> Outcome:
+def measure_outcome(setting: str, printed: Printed, classes: ClassSamples, embedding: PlaneEmbedding) -> Outcome:
     """Measure a trained network, and find the optimum of its setting.
 
     Args:
         setting: SCL or UCL.
         printed: what the paper says.
-        taken: the samples.
-        embedding: where they were and are.
+        classes: the samples of all classes.
+        embedding: where an encoder put them before and after training.
     """
-    shares_C = torch.tensor(taken.counts, dtype=torch.float64) / len(taken.labels)
+    shares_C = torch.tensor(classes.counts, dtype=torch.float64) / len(classes.labels)
     before_ND, after_ND = embedding.before.double(), embedding.after.double()
-    means_CD = class_means(after_ND, taken.labels)
-    variances = (within_class_variance(before_ND, taken.labels), within_class_variance(after_ND, taken.labels))
+    means_CD = class_means(after_ND, classes.labels)
+    variances = (within_class_variance(before_ND, classes.labels), within_class_variance(after_ND, classes.labels))
     optimum = optimal_geometry(shares_C, num_negatives=NUM_NEGATIVES, supervised=setting == "SCL")
     # opposite to the mean the loss has no slope along the circle: such samples stay where they are and shorten the mean
-    is_near_N = (after_ND * means_CD[taken.labels]).sum(1) > 0
-    near_CD = class_means(after_ND[is_near_N], taken.labels[is_near_N])
+    is_near_N = (after_ND * means_CD[classes.labels]).sum(1) > 0
+    near_CD = class_means(after_ND[is_near_N], classes.labels[is_near_N])
     num_strays = int((~is_near_N).sum())
     return Outcome(
         setting, embedding, means_CD @ means_CD.T, variances, num_strays, near_CD @ near_CD.T, optimum, printed
@@ -108,7 +108,7 @@ def class_scatter(z_ND: Tensor, labels_N: Tensor) -> list[float]:
 
 
 def geometry_claims(outcome: Outcome) -> list[Claim]:
-    """The optimum beside CVX, the trained network beside the paper's, and the collapse."""
+    """Compare the optimum with CVX's, the trained network with the paper's, and check the collapse."""
     setting, printed, optimal_CC = outcome.setting, outcome.printed, outcome.optimum.gram
     ours, trained = _corner(optimal_CC), _corner(outcome.gram)
     deviation, printed_deviation = _deviation(trained, ours), _deviation(printed.trained, ours)
@@ -134,7 +134,7 @@ def geometry_claims(outcome: Outcome) -> list[Claim]:
 
 
 def _strays_note(outcome: Outcome) -> str:
-    """What the samples do that training left at the wrong end of the circle."""
+    """Tell how many samples ended on the far side of their class mean; empty if none did."""
     if outcome.num_strays == 0:
         return ""
     without = _triple(_corner(outcome.gram_without_strays))
@@ -144,15 +144,15 @@ def _strays_note(outcome: Outcome) -> str:
     )
 
 
-def _value_claim(what: str, printed: float, ours: float) -> Claim:
-    """A value of the optimum beside the printed one."""
+def _value_claim(statement: str, printed: float, ours: float) -> Claim:
+    """Compare a value of the optimum with the printed one."""
     # printed values have four digits
     note = f"Agreement within {PRINTED_TOLERANCE}." if abs(printed - ours) > 1e-4 else ""
-    return Claim(what, printed, ours, abs(printed - ours) <= PRINTED_TOLERANCE, note)
+    return Claim(statement, printed, ours, abs(printed - ours) <= PRINTED_TOLERANCE, note)
 
 
 def triangle_claim(outcome: Outcome) -> Claim:
-    """Isosceles, as the minorities are of one size, and not equilateral, as the majority is not."""
+    """Check that the means form an isosceles triangle, as both minorities have one size, and no equilateral one."""
     first, second, third = _corner(outcome.gram)
     legs, base = abs(first - second), abs((first + second) / 2 - third)
     return Claim(
@@ -164,7 +164,7 @@ def triangle_claim(outcome: Outcome) -> Claim:
 
 
 def distance_claim(scl: Outcome, ucl: Outcome) -> Claim:
-    """The sentence about Fig. 1 that the paper's own matrices contradict."""
+    """Check the sentence about Fig. 1 that the paper's own matrices contradict."""
     apart, printed = (
         [(2 - 2 * cosine) ** 0.5 for cosine in cosines]
         for cosines in (
@@ -183,7 +183,7 @@ def distance_claim(scl: Outcome, ucl: Outcome) -> Claim:
 
 
 def merging_claim(outcome: Outcome) -> Claim:
-    """Whether the minorities merge at this share, and from which on they do."""
+    """Check that the minorities merge at a majority share of 0.9, and tell the share from which on they do."""
     cosine = float(outcome.optimum.gram[1, 2])
     exact = collapse_threshold(3, num_negatives=NUM_NEGATIVES, supervised=outcome.setting == "SCL").share
     return Claim(
@@ -196,7 +196,7 @@ def merging_claim(outcome: Outcome) -> Claim:
 
 
 def threshold_claims() -> list[Claim]:
-    """The sufficient thresholds that 7.2 names."""
+    """Check the sufficient thresholds that section 7.2 names."""
     claims = []
     for setting, printed, note in (
         ("UCL", 0.9239, "Section 7.2 prints 0.9239; Corollary 6 itself gives 0.9292 for three classes."),
@@ -205,23 +205,22 @@ def threshold_claims() -> list[Claim]:
         supervised = setting == "SCL"
         stated = corollary_7(3) if supervised else corollary_6(3)
         corollary = f"Corollary {7 if supervised else 6}"
-        what = f"{setting}: majority share that {corollary} calls sufficient for merging"
-        claims.append(Claim(what, printed, stated, abs(printed - stated) < 1e-4, note))
+        statement = f"{setting}: majority share that {corollary} calls sufficient for merging"
+        claims.append(Claim(statement, printed, stated, abs(printed - stated) < 1e-4, note))
     return claims
 
 
 def _corner(gram_CC: Tensor) -> tuple[float, float, float]:
-    """Entries 12, 13 and 23."""
+    """Entries 12, 13 and 23 of a Gram matrix."""
     return float(gram_CC[0, 1]), float(gram_CC[0, 2]), float(gram_CC[1, 2])
 
 
 def _deviation(entries: Sequence[float], optimal: Sequence[float]) -> float:
-    """Largest difference."""
     return max(abs(a - b) for a, b in zip(entries, optimal, strict=True))
 
 
 def _triple(values: Sequence[float]) -> str:
-    """Three cosines, written out."""
+    """Write out three cosines."""
     return ", ".join(f"{value:.4f}" for value in values)
 
 

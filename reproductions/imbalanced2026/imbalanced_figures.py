@@ -53,7 +53,7 @@ def figure_1(run: FigureRun) -> Reproduction:
     The data are CIFAR-10 in any form that training takes, or other labelled samples; None is the bundled digits.
     """
     # 1500, 750 and 750 samples in the paper
-    taken, plan, outcomes = _experiment((2, 1, 1), FIGURE_1, run)
+    classes, plan, outcomes = _train_both((2, 1, 1), FIGURE_1, run)
     claims = [claim for outcome in outcomes for claim in geometry_claims(outcome)]
     claims += [triangle_claim(outcome) for outcome in outcomes]
     return Reproduction(
@@ -61,9 +61,9 @@ def figure_1(run: FigureRun) -> Reproduction:
         "Three classes with shares 1/2, 1/4 and 1/4 collapse to their means",
         "imbalanced2026, Fig. 1",
         [*claims, distance_claim(*outcomes)],
-        _panels(taken, outcomes),
-        remarks=[_scale_remark(taken, plan), VIEW_REMARK, PRINTED_REMARK],
-        settings=_settings(taken, plan),
+        _panels(classes, outcomes),
+        remarks=[_scale_remark(classes, plan), VIEW_REMARK, PRINTED_REMARK],
+        settings=_settings(classes, plan),
     )
 
 
@@ -75,16 +75,16 @@ def figure_2(run: FigureRun) -> Reproduction:
     The data are CIFAR-10 in any form that training takes, or other labelled samples; None is the bundled digits.
     """
     # 2700, 150 and 150 samples in the paper
-    taken, plan, outcomes = _experiment((18, 1, 1), FIGURE_2, run)
+    classes, plan, outcomes = _train_both((18, 1, 1), FIGURE_2, run)
     claims = [claim for outcome in outcomes for claim in geometry_claims(outcome)]
     return Reproduction(
         "imbalanced-fig2",
         "Of three classes with shares 0.9, 0.05 and 0.05 the minorities merge",
         "imbalanced2026, Fig. 2",
         [*claims, *map(merging_claim, outcomes), *threshold_claims()],
-        _panels(taken, outcomes),
-        remarks=[_scale_remark(taken, plan), VIEW_REMARK, BOUNDARY_REMARK],
-        settings=_settings(taken, plan),
+        _panels(classes, outcomes),
+        remarks=[_scale_remark(classes, plan), VIEW_REMARK, BOUNDARY_REMARK],
+        settings=_settings(classes, plan),
     )
 
 
@@ -104,66 +104,65 @@ BOUNDARY_REMARK = (
 )
 
 
-def _experiment(
+def _train_both(
     ratio: Sequence[int], printed: Mapping[str, Printed], run: FigureRun
 ) -> tuple[ClassSamples, PlanePlan, list[Outcome]]:
-    """Train in both settings."""
+    """Train an encoder in both settings, SCL and UCL, and measure the outcomes."""
     if run.encoder is not None:
         check_encoder_name(run.encoder)
-    taken = take_classes(run.data, ratio)
-    plan = _plan(taken, run)
-    run.progress(f"{taken.origin}; {plan.encoder}, {plan.epochs} epochs for each of {' and '.join(printed)}")
+    classes = take_classes(run.data, ratio)
+    plan = _training_plan(classes, run)
+    run.progress(f"{classes.origin}; {plan.encoder}, {plan.epochs} epochs for each of {' and '.join(printed)}")
     outcomes = []
     for setting, numbers in printed.items():
-        embedding = embed_in_plane(taken, plan, supervised=setting == "SCL", progress=run.progress)
-        outcomes.append(measure_outcome(setting, numbers, taken, embedding))
-    return taken, plan, outcomes
+        embedding = embed_in_plane(classes, plan, supervised=setting == "SCL", progress=run.progress)
+        outcomes.append(measure_outcome(setting, numbers, classes, embedding))
+    return classes, plan, outcomes
 
 
-def _plan(taken: ClassSamples, run: FigureRun) -> PlanePlan:
-    """How the encoder is trained: the one that was asked for, or a small one for samples of this size."""
+def _training_plan(classes: ClassSamples, run: FigureRun) -> PlanePlan:
+    """Plan the training of the encoder that was asked for, or of a small one that suits samples of this size."""
     if run.encoder is not None:
         epochs = run.epochs or (QUICK_CHOSEN_EPOCHS if run.quick else CHOSEN_EPOCHS)
         device = place("auto", "fp32").device
         return PlanePlan(epochs, NUM_NEGATIVES, run.encoder, run.seed, device, pass_size=BATCH_SIZE, num_lines=epochs)
-    is_large = taken.samples.ndim == 2 or max(taken.samples.shape[2:]) > LARGE_SIDE
+    is_large = classes.samples.ndim == 2 or max(classes.samples.shape[2:]) > LARGE_SIDE
     encoder = "mlp" if is_large else "convnet"
     return PlanePlan(run.epochs or (QUICK_EPOCHS if run.quick else EPOCHS)[encoder], NUM_NEGATIVES, encoder, run.seed)
 
 
-def _panels(taken: ClassSamples, outcomes: Sequence[Outcome]) -> list[Panel]:
-    """Three clouds of points as in the paper, and the four matrices."""
+def _panels(classes: ClassSamples, outcomes: Sequence[Outcome]) -> list[Panel]:
+    """Draw three clouds of points as in the paper and the four matrices, and add two tables."""
     clouds = [("before training", outcomes[0].embedding.before)]
     clouds += [(f"after training, {outcome.setting}", outcome.embedding.after) for outcome in outcomes]
-    panels: list[Panel] = [_cloud(title, z_ND, taken) for title, z_ND in clouds]
-    shares = [count / len(taken.labels) for count in taken.counts]
-    names = [f"{name} ({share:.2g})" for name, share in zip(taken.class_names, shares, strict=True)]
+    panels: list[Panel] = [_cloud(title, z_ND, classes) for title, z_ND in clouds]
+    shares = [count / len(classes.labels) for count in classes.counts]
+    names = [f"{name} ({share:.2g})" for name, share in zip(classes.class_names, shares, strict=True)]
     for outcome in outcomes:
         panels.append(MatrixPanel(f"{outcome.setting}: trained network", outcome.gram.tolist(), names, names))
         panels.append(MatrixPanel(f"{outcome.setting}: optimum", outcome.optimum.gram.tolist(), names, names))
-    return [*panels, _scatter_table(taken, outcomes), _certificate_table(outcomes)]
+    return [*panels, _scatter_table(classes, outcomes), _certificate_table(outcomes)]
 
 
-def _scatter_table(taken: ClassSamples, outcomes: Sequence[Outcome]) -> TablePanel:
-    """How far the samples of each class lie from their mean, and how long the mean is."""
+def _scatter_table(classes: ClassSamples, outcomes: Sequence[Outcome]) -> TablePanel:
+    """Scatter of each class before and after training, and the length of its mean."""
     head = ["class", "samples", "scatter before"]
+    scatters = class_scatter(outcomes[0].embedding.before, classes.labels)
     rows = [
         [name, str(count), f"{scatter:.3g}"]
-        for name, count, scatter in zip(
-            taken.class_names, taken.counts, class_scatter(outcomes[0].embedding.before, taken.labels), strict=True
-        )
+        for name, count, scatter in zip(classes.class_names, classes.counts, scatters, strict=True)
     ]
     for outcome in outcomes:
         head += [f"scatter, {outcome.setting}", f"length of the mean, {outcome.setting}"]
         lengths = outcome.gram.diagonal().sqrt().tolist()
-        scatters = class_scatter(outcome.embedding.after, taken.labels)
+        scatters = class_scatter(outcome.embedding.after, classes.labels)
         for row, scatter, length in zip(rows, scatters, lengths, strict=True):
             row += [f"{scatter:.3g}", f"{length:.4f}"]
     return TablePanel("Scatter of each class: mean squared distance of its samples from their mean", head, rows)
 
 
 def _certificate_table(outcomes: Sequence[Outcome]) -> TablePanel:
-    """How sure the optima are."""
+    """Risk, lower bound and certificate of each optimum."""
     rows = [
         [outcome.setting, f"{best.risk:.8f}", f"{best.lower_bound:.8f}", f"{best.duality_gap:.1e}", best.status]
         for outcome in outcomes
@@ -173,36 +172,36 @@ def _certificate_table(outcomes: Sequence[Outcome]) -> TablePanel:
     return TablePanel("The optimum and its certificate", head, rows)
 
 
-def _cloud(title: str, z_ND: Tensor, taken: ClassSamples) -> PointPanel:
-    """Evenly spaced samples of each class in the plane."""
+def _cloud(title: str, z_ND: Tensor, classes: ClassSamples) -> PointPanel:
+    """Draw at most ``MOST_POINTS`` evenly spaced samples of each class in the plane."""
     series = []
-    for number, name in enumerate(taken.class_names):
-        points = z_ND[taken.labels == number]
+    for number, name in enumerate(classes.class_names):
+        points = z_ND[classes.labels == number]
         # spread over the class, which may be in an order of its own; a fixed choice, as the figure is made again
         points = points[torch.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).long()]
         series.append(Series(name, points[:, 0].tolist(), points[:, 1].tolist()))
     return PointPanel(title, "first dimension", "second dimension", series)
 
 
-def _scale_remark(taken: ClassSamples, plan: PlanePlan) -> str:
-    """What is smaller than in the paper."""
+def _scale_remark(classes: ClassSamples, plan: PlanePlan) -> str:
+    """Tell in which sizes the data, the encoder and the training differ from the paper's."""
     network = NETWORKS.get(plan.encoder, plan.encoder)
     return (
-        f"{taken.origin}, {', '.join(map(str, taken.counts))} of the classes {', '.join(taken.class_names)}; encoder: "
-        f"{network}, head Linear, BatchNorm, ReLU, Linear to the unit disc. The paper has 3000 pictures of CIFAR-10, "
-        f"ResNet-50 and 1000 epochs at a constant rate, here {plan.epochs} with a rate that falls to zero. At most "
-        f"{MOST_POINTS} points of each class are drawn."
+        f"{classes.origin}, {', '.join(map(str, classes.counts))} of the classes {', '.join(classes.class_names)}; "
+        f"encoder: {network}, head Linear, BatchNorm, ReLU, Linear to the unit disc. The paper has 3000 pictures of "
+        f"CIFAR-10, ResNet-50 and 1000 epochs at a constant rate, here {plan.epochs} with a rate that falls to zero. "
+        f"At most {MOST_POINTS} points of each class are drawn."
     )
 
 
-def _settings(taken: ClassSamples, plan: PlanePlan) -> dict[str, str]:
-    """Sizes and rates."""
+def _settings(classes: ClassSamples, plan: PlanePlan) -> dict[str, str]:
+    """Sizes, rates and seed that the numbers depend on."""
     return {
-        "samples": " + ".join(map(str, taken.counts)),
-        "sample": " x ".join(map(str, taken.samples.shape[1:])),
+        "samples": " + ".join(map(str, classes.counts)),
+        "sample": " x ".join(map(str, classes.samples.shape[1:])),
         "encoder": plan.encoder,
         "epochs": str(plan.epochs),
-        "batch size": str(min(BATCH_SIZE, len(taken.labels))),
+        "batch size": str(min(BATCH_SIZE, len(classes.labels))),
         "negatives": str(plan.num_negatives),
         "learning rate": f"{LEARNING_RATE:g}",
         "seed": str(plan.seed),

@@ -63,7 +63,7 @@ class ClassSamples:
 
 @dataclass(frozen=True)
 class PlanePlan:
-    """How an encoder is trained.
+    """Encoder, epochs, negatives and seed of a training run.
 
     Attributes:
         epochs: passes over the samples.
@@ -86,7 +86,7 @@ class PlanePlan:
 
 @dataclass(frozen=True)
 class PlaneEmbedding:
-    """Where an encoder puts the samples.
+    """Samples in the plane, before and after training an encoder.
 
     Attributes:
         before: at initialisation, (n, 2).
@@ -112,8 +112,8 @@ def take_classes(data: str | None, ratio: Sequence[int]) -> ClassSamples:
         UsageError: no such data.
         DataError: no labels, or a class is too small for the ratio.
     """
-    place, asked = training_split("cifar10", data or BUNDLED)
-    source = open_source(place, build(SourceSettings, asked, "source"), progress=Reporter(quiet=True).bar)
+    place, source_fields = training_split("cifar10", data or BUNDLED)
+    source = open_source(place, build(SourceSettings, source_fields, "source"), progress=Reporter(quiet=True).bar)
     if source.labels is None or len(source.class_names) < len(ratio):
         raise DataError(f"{source.name} must have labels of at least {len(ratio)} classes for this figure")
     is_cifar = set(CIFAR_CLASSES) <= set(source.class_names)
@@ -130,7 +130,7 @@ def take_classes(data: str | None, ratio: Sequence[int]) -> ClassSamples:
     return ClassSamples(_standardised(source, chosen), labels_N, names, f"{len(chosen)} samples of {source.name}")
 
 
-def embed_in_plane(taken: ClassSamples, plan: PlanePlan, *, supervised: bool, progress: Progress) -> PlaneEmbedding:
+def embed_in_plane(classes: ClassSamples, plan: PlanePlan, *, supervised: bool, progress: Progress) -> PlaneEmbedding:
     """Train an encoder with Eq. 20 of imbalanced2026 and say where its samples were before and are after.
 
     The network is an encoder with a head Linear, BatchNorm, ReLU, Linear to two dimensions; vectors longer than 1 are
@@ -139,15 +139,15 @@ def embed_in_plane(taken: ClassSamples, plan: PlanePlan, *, supervised: bool, pr
     independent draws of its k negatives, whose losses are averaged.
 
     Args:
-        taken: the samples.
+        classes: the samples of all classes.
         plan: sizes and rates.
         supervised: negatives are of other classes (SCL), or of all (UCL).
         progress: takes a line from time to time.
     """
-    samples = (taken.samples.flatten(1) if plan.encoder == "mlp" else taken.samples).to(plan.device)
-    labels = taken.labels.to(plan.device)
-    network = _build(plan, tuple(samples.shape[1:])).to(plan.device)
-    before_ND = _embed(network, samples, plan.pass_size)
+    samples = (classes.samples.flatten(1) if plan.encoder == "mlp" else classes.samples).to(plan.device)
+    labels = classes.labels.to(plan.device)
+    network = _build_network(plan, tuple(samples.shape[1:])).to(plan.device)
+    before_ND = _embed_samples(network, samples, plan.pass_size)
     # Eq. 20, vectors in the unit ball (A5)
     loss = GeneralizedContrastive(plan.num_negatives, supervised, "ball", seed=plan.seed)
     # all samples are shuffled anew in every epoch, which section 7 asks for (batch-shuffling, kini2024)
@@ -172,11 +172,11 @@ def embed_in_plane(taken: ClassSamples, plan: PlanePlan, *, supervised: bool, pr
             left = (time.perf_counter() - started) / epoch * (plan.epochs - epoch)
             mean = sum(losses) / len(losses)
             progress(f"{setting}: epoch {epoch} of {plan.epochs}, loss {mean:.4f}, {left:.0f} s left")
-    return PlaneEmbedding(before_ND, _embed(network, samples, plan.pass_size), sum(losses) / len(losses))
+    return PlaneEmbedding(before_ND, _embed_samples(network, samples, plan.pass_size), sum(losses) / len(losses))
 
 
-def _build(plan: PlanePlan, in_shape: tuple[int, ...]) -> nn.Module:
-    """Encoder and head; the same weights for the same seed, whatever was drawn before."""
+def _build_network(plan: PlanePlan, in_shape: tuple[int, ...]) -> nn.Module:
+    """Build encoder and head; the same seed gives the same weights, whatever was drawn before."""
     # the initialisation of torch knows the global generator only; it is put back afterwards
     with torch.random.fork_rng():
         torch.manual_seed(plan.seed)
@@ -187,8 +187,8 @@ def _build(plan: PlanePlan, in_shape: tuple[int, ...]) -> nn.Module:
 
 
 @torch.no_grad()
-def _embed(network: nn.Module, samples: Tensor, pass_size: int | None) -> Tensor:
-    """All samples as the loss sees them, BatchNorm having the statistics of just these samples."""
+def _embed_samples(network: nn.Module, samples: Tensor, pass_size: int | None) -> Tensor:
+    """Embed all samples as the loss sees them; BatchNorm has the statistics of just these samples."""
     if pass_size is None:
         return into_ball(network(samples), 1.0).cpu()
     # large networks: the average over parts in place of the statistics of all at once; samples lie class by class, and
@@ -199,7 +199,7 @@ def _embed(network: nn.Module, samples: Tensor, pass_size: int | None) -> Tensor
 
 
 def _standardised(source: Source, chosen: Tensor) -> Tensor:
-    """The chosen samples, with mean 0 and deviation 1 per channel or feature."""
+    """Read the chosen samples, scaled to mean 0 and deviation 1 per channel or feature."""
     samples = source.store.fetch(chosen.tolist())
     samples = to_unit_float(samples) if source.kind == "images" else samples
     axes = [axis for axis in range(samples.ndim) if axis != 1]

@@ -40,22 +40,22 @@ class RateState:
     curvature: float
 
     def ratio(self, least: float) -> float:
-        """Half the squared gradient over f - least; infinite where f is no larger."""
+        """Half the squared gradient over f - least; infinite if f is no larger than ``least``."""
         above = self.value - least
         return self.gradient_norm**2 / (2 * above) if above > 0 else math.inf
 
 
 @dataclass(frozen=True)
 class LinearRate:
-    """What the inequality and its rate say of a run.
+    """Bounds on the constants of the inequality and of its rate that a run shows.
 
     Attributes:
         smoothness: L is no smaller.
         seen: at every state the inequality holds with this mu, whatever f*, as f* is no lower than the loss's floor;
-            None where the loss has no floor.
-        refuted: for no larger mu does it hold at every state, as f* is no higher than the lowest loss seen; None where
+            None if the loss has no floor.
+        refuted: for no larger mu does it hold at every state, as f* is no higher than the lowest loss seen; None if
             only one loss was seen.
-        largest_step: the run's largest learning rate; None where it is not known.
+        largest_step: the run's largest learning rate; None if it is not known.
     """
 
     smoothness: float
@@ -69,7 +69,7 @@ class LinearRate:
         return None if self.refuted is None else max(0.0, 1 - self.refuted / self.smoothness)
 
     def sentences(self) -> Iterator[str]:
-        """The figures, each with what it proves and what not."""
+        """Yield a sentence for each figure that tells what it proves and what it does not."""
         yield f"L is at least {self.smoothness:.3g}: so large an eigenvalue was found. How large it is, is unknown."
         if self.seen is not None:
             yield (
@@ -94,7 +94,7 @@ class LinearRate:
         yield from self._step_sentences()
 
     def _step_sentences(self) -> Iterator[str]:
-        """What the bound for cosine steps says at the run's learning rate."""
+        """Yield what the bound for cosine steps says at the run's learning rate; nothing if the rate is unknown."""
         if self.largest_step is None:
             return
         product = self.largest_step * self.smoothness
@@ -134,8 +134,8 @@ def linear_rate(
         UsageError: no state.
         ValueError: a curvature or a learning rate <= 0.
 
-    >>> found = linear_rate([RateState(2.0, 2.0, 1.0), RateState(0.5, 1.0, 1.0)], floor=0.0)  # f = x^2 / 2
-    >>> found.seen, found.refuted, found.smoothness
+    >>> rate = linear_rate([RateState(2.0, 2.0, 1.0), RateState(0.5, 1.0, 1.0)], floor=0.0)  # f = x^2 / 2
+    >>> rate.seen, rate.refuted, rate.smoothness
     (1.0, 1.3333333333333333, 1.0)
     """
     if not states:
@@ -156,7 +156,7 @@ def linear_rate(
 
 
 def rate_of_run(folder: RunFolder) -> LinearRate:
-    """What the inequality says of the states in a run's ``spectrum.json``.
+    """Evaluate the inequality at the states in a run's ``spectrum.json``.
 
     Raises:
         UsageError: ``counterpoint spectrum`` has not written the file.
@@ -183,11 +183,11 @@ def main(words: Sequence[str]) -> int:
         print("usage: python -m reproductions.mio2021.linear_rate RUN", file=sys.stderr)
         return 2
     try:
-        said = rate_of_run(RunFolder(Path(words[0])))
+        rate = rate_of_run(RunFolder(Path(words[0])))
     except CounterpointError as error:
         print(error, file=sys.stderr)
         return 2
-    lines = [textwrap.fill(f"- {each}", WIDTH, subsequent_indent="  ") for each in said.sentences()]
+    lines = [textwrap.fill(f"- {sentence}", WIDTH, subsequent_indent="  ") for sentence in rate.sentences()]
     head = "Linear rates (mio2021, section 2.5), for plain descent on the batch of the spectrum:"
     print(shown_lines("\n".join([head, *lines])))
     return 0

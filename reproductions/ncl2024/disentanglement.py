@@ -1,4 +1,4 @@
-"""Whether single dimensions of a code encode single factors that generated the data: MIG."""
+"""MIG: a measure of how far single dimensions of a code encode single factors that generated the data."""
 
 # N samples, D dimensions of the code, F factors, B bins, V values of a factor
 
@@ -16,7 +16,7 @@ BINS = 20
 
 @dataclass(frozen=True)
 class FactorInformation:
-    """What each dimension of a code tells about each factor.
+    """Mutual information of each dimension of a code with each factor.
 
     Attributes:
         information_DF: mutual information of dimension and factor in nats, float64 (d, f).
@@ -62,14 +62,14 @@ def factor_information(codes_ND: Tensor, factors_NF: Tensor, *, num_bins: int = 
         ValueError: shapes that do not fit, fewer than 2 dimensions or factors, or a factor of one value.
 
     >>> factors = torch.cartesian_prod(torch.arange(3), torch.arange(4))
-    >>> found = factor_information(factors.double(), factors)
-    >>> round(found.gap, 12)
+    >>> information = factor_information(factors.double(), factors)
+    >>> round(information.gap, 12)
     1.0
     """
-    _check(codes_ND, factors_NF)
+    _check_codes(codes_ND, factors_NF)
     if num_bins < 2:
         raise ValueError(f"num_bins must be >= 2, got {num_bins}; 20 is usual")
-    factors = [_numbered(factor_N) for factor_N in factors_NF.T]
+    factors = [_number_values(factor_N) for factor_N in factors_NF.T]
 
     def row(dim: int) -> Tensor:
         code_N = codes_ND[:, dim].double().contiguous()
@@ -77,13 +77,13 @@ def factor_information(codes_ND: Tensor, factors_NF: Tensor, *, num_bins: int = 
         # Without the last edge, so that the largest value falls into the last bin. A constant falls into one bin.
         inner = torch.from_numpy(edges[1:-1].copy())
         bin_N = torch.bucketize(code_N, inner, out_int32=True, right=True)
-        return torch.stack([_information(bin_N, num_bins, *factor) for factor in factors])
+        return torch.stack([_mutual_information(bin_N, num_bins, *factor) for factor in factors])
 
     information_DF = torch.stack(side_by_side(row, range(codes_ND.shape[1])))
-    return FactorInformation(information_DF, torch.stack([_information(*each, *each) for each in factors]))
+    return FactorInformation(information_DF, torch.stack([_mutual_information(*factor, *factor) for factor in factors]))
 
 
-def _check(codes_ND: Tensor, factors_NF: Tensor) -> None:
+def _check_codes(codes_ND: Tensor, factors_NF: Tensor) -> None:
     """Require codes and whole-numbered factors of the same samples."""
     check_features(codes_ND, "codes")
     check_dense(factors_NF, "factors")
@@ -101,13 +101,13 @@ def _check(codes_ND: Tensor, factors_NF: Tensor) -> None:
             raise ValueError(f"factor {place} has one value only, {int(factor_N[0])}; leave its column out")
 
 
-def _numbered(factor_N: Tensor) -> tuple[Tensor, int]:
-    """The values of a factor as numbers from 0, int32, and how many there are."""
+def _number_values(factor_N: Tensor) -> tuple[Tensor, int]:
+    """Number the values of a factor from 0, as int32, and count them."""
     values, number_N = factor_N.unique(return_inverse=True)
     return number_N.int(), len(values)
 
 
-def _information(left_N: Tensor, num_left: int, right_N: Tensor, num_right: int) -> Tensor:
+def _mutual_information(left_N: Tensor, num_left: int, right_N: Tensor, num_right: int) -> Tensor:
     """Mutual information of two numbered variables in nats."""
     # int32 halves the time that int64 takes, as does one histogram of pairs instead of one of each.
     joint = torch.bincount(left_N * num_right + right_N, minlength=num_left * num_right)

@@ -40,7 +40,7 @@ class Factorisation:
 
     @property
     def gap(self) -> float:
-        """What separates the error from the bound, >= 0 but for rounding: 0 certifies a global optimum."""
+        """The error less its lower bound, >= 0 but for rounding: 0 certifies a global optimum."""
         return self.error - self.lower_bound
 
 
@@ -71,7 +71,7 @@ def spectral_loss(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor | Non
     >>> round(float(spectral_loss(pairs, 2**0.5 * torch.eye(2).double())), 12)  # minus the rank of A-bar
     -2.0
     """
-    first_XK, second_YK = _both_features(pairs, first_XK, second_YK)
+    first_XK, second_YK = _checked_features(pairs, first_XK, second_YK)
     score_XY = first_XK @ second_YK.T
     chance_XY = pairs.first_X.double()[:, None] * pairs.second_Y.double()
     # Eq. 2; Eq. 11 for two encoders
@@ -102,7 +102,7 @@ def factorisation_error(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor
     >>> float(factorisation_error(pairs, torch.zeros(2, 1)))
     2.0
     """
-    first_XK, second_YK = _both_features(pairs, first_XK, second_YK)
+    first_XK, second_YK = _checked_features(pairs, first_XK, second_YK)
     scaled_XK = pairs.first_X.double().sqrt()[:, None] * first_XK
     scaled_YK = pairs.second_Y.double().sqrt()[:, None] * second_YK
     # Eq. 3; Eq. 4 where f has no negative entry, Eq. 13 for two encoders
@@ -110,7 +110,7 @@ def factorisation_error(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor
 
 
 def constant(pairs: Cooccurrence) -> float:
-    r"""What separates the two losses, :math:`\|\bar A\|^2 = \sum_{xy} P(x, y)^2 / (P(x) P(y))`.
+    r"""The difference of the two losses, :math:`\|\bar A\|^2 = \sum_{xy} P(x, y)^2 / (P(x) P(y))`.
 
     One more than the chi-square divergence of the pairs from independence: 1 where views tell nothing of each other.
     Minus this is the least spectral loss that any number of features can reach.
@@ -190,7 +190,7 @@ def spectral_features(pairs: Cooccurrence, num_features: int) -> Factorisation:
     -2.0
     """
     check_num_features(num_features)
-    left_XR, sigma_R, right_YR = _factors(pairs)
+    left_XR, sigma_R, right_YR = _singular_factors(pairs)
     root_R = sigma_R.sqrt()
     # f_i(x) = sqrt(sigma_i / P(x)) U_xi, so that F = U sqrt(sigma)
     first_XK = _to_width(left_XR * root_R / pairs.first_X.sqrt()[:, None], num_features)
@@ -225,7 +225,7 @@ def source_features(model: LatentModel) -> Tensor:
 
 
 def evaluate_features(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor | None = None) -> Factorisation:
-    """Set given features beside the least error that their number allows.
+    """Compare features with the least error that their number allows.
 
     Args:
         pairs: co-occurrence of x and y.
@@ -239,7 +239,7 @@ def evaluate_features(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor |
     >>> round(evaluate_features(pairs, 2**0.5 * torch.eye(2)).gap, 12)
     0.0
     """
-    first_XK, second_YK = _both_features(pairs, first_XK, second_YK)
+    first_XK, second_YK = _checked_features(pairs, first_XK, second_YK)
     # one encoder only where both are the same tensor: the bound is then the higher one
     others = None if pairs.is_symmetric and second_YK is first_XK else second_YK
     error = float(factorisation_error(pairs, first_XK, others))
@@ -257,8 +257,8 @@ def check_num_features(num_features: int) -> None:
         raise UsageError(f"num_features must be >= 1, got {num_features}; the number of sources reaches the optimum")
 
 
-def _both_features(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Features of both kinds of views in float64, one row per view."""
+def _checked_features(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Check the features of both kinds of views, one row per view, and return them in float64."""
     if second_YK is None and not pairs.is_symmetric:
         raise UsageError("two kinds of views need the features of both, got only the first")
     first_XK = first_XK.double()
@@ -273,7 +273,7 @@ def _both_features(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor | No
     return first_XK, second_YK
 
 
-def _factors(pairs: Cooccurrence) -> tuple[Tensor, Tensor, Tensor]:
+def _singular_factors(pairs: Cooccurrence) -> tuple[Tensor, Tensor, Tensor]:
     """Singular vectors and values, descending; of a symmetric matrix eigenvectors, with negative eigenvalues at 0."""
     if not pairs.is_symmetric:
         left_XR, sigma_R, right_RY = torch.linalg.svd(pairs.normalised, full_matrices=False)

@@ -1,4 +1,4 @@
-r"""Non-negative features: whether they are the only ones, and how they are found.
+r"""Uniqueness of non-negative features of a model, and a solver that finds such features.
 
 Two exact factorisations with as many features as A-bar has rank differ by a rotation, Phi and Phi T. A view that
 belongs to one source has one live feature, so a row of T is non-negative if Phi T is. With such a view for every source
@@ -37,11 +37,11 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Identifiability:
-    """Whether non-negative features of a model are unique up to the order of their dimensions.
+    """A statement on whether non-negative features of a model are unique up to the order of their dimensions.
 
     Attributes:
-        is_unique: True where uniqueness is proved; False where other features are known to be as good; None where
-            neither is known.
+        is_unique: True if uniqueness is proved; False if other features are known to be as good; None if neither
+            is known.
         unique_view_M: for each source a view that belongs to it alone, -1 where there is none.
         rank: of the co-occurrence matrix.
         reason: one sentence.
@@ -57,7 +57,7 @@ class Identifiability:
 
 
 def unique_views(model: LatentModel) -> Tensor:
-    r"""For each source its likeliest view among those that belong to it alone, P(c|x) = 1; -1 where there is none.
+    r"""The likeliest view of each source among those that belong to it alone, P(c|x) = 1; -1 if there is none.
 
     Source: ncl2024, Assumption 3.
 
@@ -99,7 +99,7 @@ def identifiability(model: LatentModel, num_features: int | None = None) -> Iden
     view_M = unique_views(model)
     # A-bar = D^-1/2 V^T diag(P(c)) V D^-1/2 has the rank of V, whose singular values are not squared
     rank = int(torch.linalg.matrix_rank(model.views_MX))
-    is_unique, reason = _judge(k, rank, view_M)
+    is_unique, reason = _uniqueness(k, rank, view_M)
     return Identifiability(is_unique, view_M, rank, reason)
 
 
@@ -156,8 +156,8 @@ def match_features(first_XK: Tensor, second_XK: Tensor, *, scaled: bool = False)
     return Match(order_K, scale_K, float(left_XK.abs().max()) / (largest or 1.0))
 
 
-def _judge(num_features: int, rank: int, view_M: Tensor) -> tuple[bool | None, str]:
-    """Whether features are unique, and why."""
+def _uniqueness(num_features: int, rank: int, view_M: Tensor) -> tuple[bool | None, str]:
+    """Tell whether the features are unique (None if it is unknown), and why."""
     m = len(view_M)
     missing = (view_M < 0).nonzero().flatten().tolist()
     # cos(t) phi_c and sin(t) phi_c for phi_c: no score changes, both are non-negative
@@ -172,7 +172,7 @@ def _judge(num_features: int, rank: int, view_M: Tensor) -> tuple[bool | None, s
 
 @dataclass(frozen=True)
 class NonNegativeAnswer:
-    """Non-negative features and what is known of them.
+    """Non-negative features with their error and its bound, and a certificate if both meet.
 
     Attributes:
         features: the features, their error and the bound.
@@ -193,7 +193,7 @@ class NonNegativeAnswer:
 def nonnegative_features(
     pairs: Cooccurrence, num_features: int, *, tolerance: float = 1e-12, num_starts: int = 8, seed: int = 0
 ) -> NonNegativeAnswer:
-    r"""Features without negative entries that minimise the non-negative spectral loss.
+    r"""Find features without negative entries that minimise the non-negative spectral loss.
 
     .. math:: \min_{F, G \ge 0} \|\bar A - F G^\top\|^2, \qquad G = F \text{ for one kind of views}
 
@@ -227,16 +227,16 @@ def nonnegative_features(
         raise UsageError(f"num_starts must be >= 1, got {num_starts}; 8 is common")
     generator = torch.Generator().manual_seed(seed)
     limit = tolerance * float(pairs.normalised.square().sum())
-    best, used = _descend(pairs, _start(pairs, num_features, generator)), 1
+    best, used = _descend(pairs, _draw_start(pairs, num_features, generator)), 1
     # the gap is to signed features: 0 certifies a global optimum, and further starts could only match it
     while best.gap > limit and used < num_starts:
-        found, used = _descend(pairs, _start(pairs, num_features, generator)), used + 1
-        best = min(best, found, key=lambda answer: answer.error)
-    return NonNegativeAnswer(best, best.gap <= limit, used, _status(best, limit, used))
+        candidate, used = _descend(pairs, _draw_start(pairs, num_features, generator)), used + 1
+        best = min(best, candidate, key=lambda answer: answer.error)
+    return NonNegativeAnswer(best, best.gap <= limit, used, _certificate_sentence(best, limit, used))
 
 
-def _start(pairs: Cooccurrence, num_features: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Scaled features F and G near the best signed ones, turned until little of them is negative, and then cut off."""
+def _draw_start(pairs: Cooccurrence, num_features: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return F and G: the best signed features, turned until little of them is negative, with that part cut off."""
     spectral = spectral_features(pairs, num_features)
     left_XK = pairs.first_X.sqrt()[:, None] * spectral.first_XK
     right_YK = pairs.second_Y.sqrt()[:, None] * spectral.second_YK
@@ -278,19 +278,19 @@ def _descend(pairs: Cooccurrence, start: tuple[Tensor, Tensor]) -> Factorisation
     # ftol 0: by default a decrease of 2e-9 ends the descent, far above what the certificate asks for
     options = {"maxiter": STEPS, "maxfun": 2 * STEPS, "ftol": 0.0, "gtol": 1e-14, "maxcor": 30}
     # bounds instead of a projection after the fact: entries may end at exactly 0
-    found = minimize(
+    solution = minimize(
         error_and_slope, flat, jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * len(flat), options=options
     )
     # back from F to f
-    first_XK = torch.from_numpy(found.x[:size].reshape(shape)) / pairs.first_X.sqrt()[:, None]
+    first_XK = torch.from_numpy(solution.x[:size].reshape(shape)) / pairs.first_X.sqrt()[:, None]
     if is_one:
         return evaluate_features(pairs, first_XK)
-    second_YK = torch.from_numpy(found.x[size:].reshape(right_YK.shape)) / pairs.second_Y.sqrt()[:, None]
+    second_YK = torch.from_numpy(solution.x[size:].reshape(right_YK.shape)) / pairs.second_Y.sqrt()[:, None]
     return evaluate_features(pairs, first_XK, second_YK)
 
 
-def _status(best: Factorisation, limit: float, used: int) -> str:
-    """What the gap says."""
+def _certificate_sentence(best: Factorisation, limit: float, used: int) -> str:
+    """Say whether the gap certifies a global optimum."""
     if best.gap <= limit:
         return f"global optimum: error {best.error:.3g} is within {limit:.1e} of the bound {best.lower_bound:.6g}"
     return (

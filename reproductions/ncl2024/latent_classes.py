@@ -83,7 +83,7 @@ class LatentModel:
 
 @dataclass(frozen=True)
 class Cooccurrence:
-    r"""How often views x and y form a positive pair.
+    r"""Probabilities with which views x and y form a positive pair.
 
     .. math:: A_{xy} = P(x, y), \qquad
         \bar A_{xy} = \frac{P(x, y)}{\sqrt{P(x) P(y)}} = \big(D_1^{-1/2} A D_2^{-1/2}\big)_{xy}

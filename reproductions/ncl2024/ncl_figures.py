@@ -1,4 +1,4 @@
-"""Figure 6 of ncl2024, made again: which dimensions contrastive and non-negative features use, given the classes.
+"""Make Figure 6 of ncl2024 again: the dimensions that contrastive and non-negative features use, given classes.
 
 As in the paper the classes are the latent classes: positives are samples of one class. Theory then says what to expect.
 Signed vectors of C balanced classes become a simplex, which spans C - 1 dimensions; non-negative ones become
@@ -37,7 +37,7 @@ OUTPUT_MAPS: Mapping[str, str] = {SIGNED: "none", NON_NEGATIVE: "relu"}
 
 @dataclass(frozen=True)
 class LearnedFeatures:
-    """What the figure shows of one run, on held-out samples.
+    """Activation and spectrum of one run's features, on held-out samples.
 
     Attributes:
         activation_D: expected activation per dimension, descending.
@@ -58,7 +58,7 @@ class LearnedFeatures:
 
     @property
     def num_live(self) -> int:
-        """Eigenvalues that count."""
+        """The number of eigenvalues above the share ``LIVE`` of the largest."""
         return int((self.eigenvalues_D > LIVE * self.eigenvalues_D[0]).sum())
 
     @property
@@ -68,7 +68,7 @@ class LearnedFeatures:
 
     @property
     def evenness(self) -> float:
-        """The last shown expected activation over the largest."""
+        """The last of the ``SHOWN`` largest expected activations over the first."""
         return float(self.activation_D[:SHOWN][-1] / self.activation_D[0])
 
 
@@ -152,7 +152,7 @@ def _measure_run(run: Run) -> LearnedFeatures:
 
 
 def _class_of_dimensions(z_ND: Tensor, labels_N: Tensor) -> Tensor:
-    """The class that each dimension is for."""
+    """The class whose samples have the largest mean square in each dimension."""
     one_hot_NC = torch.nn.functional.one_hot(labels_N.long()).double()
     # mean per class, so that a frequent class does not take every dimension
     energy_DC = z_ND.square().T @ one_hot_NC / one_hot_NC.sum(dim=0)
@@ -160,7 +160,7 @@ def _class_of_dimensions(z_ND: Tensor, labels_N: Tensor) -> Tensor:
 
 
 def _reproduction(signed: LearnedFeatures, non_negative: LearnedFeatures, settings: Mapping[str, str]) -> Reproduction:
-    """Set the paper's words beside our numbers."""
+    """Build the record of the figure: claims, panels, remarks and settings."""
     return Reproduction(
         name="ncl-fig6",
         title="Dimensions that contrastive and non-negative contrastive features use when classes are given",
@@ -181,7 +181,7 @@ def _reproduction(signed: LearnedFeatures, non_negative: LearnedFeatures, settin
 
 
 def _spectrum_claims(signed: LearnedFeatures, non_negative: LearnedFeatures) -> list[Claim]:
-    """What Fig. 6b is said to show."""
+    """Check what the paper says of Fig. 6b."""
     count = signed.num_classes
     return [
         Claim(
@@ -202,7 +202,7 @@ def _spectrum_claims(signed: LearnedFeatures, non_negative: LearnedFeatures) -> 
 
 
 def _activation_claims(signed: LearnedFeatures, non_negative: LearnedFeatures) -> list[Claim]:
-    """What Fig. 6a is said to show."""
+    """Check what the paper says of Fig. 6a."""
     count = signed.num_classes
     return [
         Claim(
@@ -230,21 +230,21 @@ def _activation_claims(signed: LearnedFeatures, non_negative: LearnedFeatures) -
 
 
 def _activation_panel(signed: LearnedFeatures, non_negative: LearnedFeatures) -> LinePanel:
-    """Fig. 6a."""
+    """Draw Fig. 6a, with the dimensions of each class joined as a third line."""
     return LinePanel(
         f"{SHOWN} largest expected activations",
         "dimension, by expected activation",
         "expected activation",
         [
-            _ranked(SIGNED, signed.activation_D),
-            _ranked(NON_NEGATIVE, non_negative.activation_D),
-            _ranked(f"{NON_NEGATIVE}, dimensions of a class joined", non_negative.joined_C),
+            _rank_series(SIGNED, signed.activation_D),
+            _rank_series(NON_NEGATIVE, non_negative.activation_D),
+            _rank_series(f"{NON_NEGATIVE}, dimensions of a class joined", non_negative.joined_C),
         ],
     )
 
 
 def _spectrum_panel(signed: LearnedFeatures, non_negative: LearnedFeatures) -> LinePanel:
-    """Fig. 6b, with what theory expects of balanced classes."""
+    """Draw Fig. 6b, with the spectra that theory expects of balanced classes."""
     count = signed.num_classes
     # unit vectors: eigenvalues sum to 1, and balanced classes make them equal
     simplex, orthogonal = (torch.full((size,), 1 / size) for size in (count - 1, count))
@@ -253,15 +253,15 @@ def _spectrum_panel(signed: LearnedFeatures, non_negative: LearnedFeatures) -> L
         "eigenvalue, by size",
         "eigenvalue of E z z^T",
         [
-            _ranked(SIGNED, signed.eigenvalues_D),
-            _ranked(NON_NEGATIVE, non_negative.eigenvalues_D),
-            _ranked("simplex", simplex),
-            _ranked("orthogonal classes", orthogonal),
+            _rank_series(SIGNED, signed.eigenvalues_D),
+            _rank_series(NON_NEGATIVE, non_negative.eigenvalues_D),
+            _rank_series("simplex", simplex),
+            _rank_series("orthogonal classes", orthogonal),
         ],
     )
 
 
-def _ranked(name: str, values_D: Tensor) -> Series:
+def _rank_series(name: str, values_D: Tensor) -> Series:
     """The largest values by rank, from 1."""
-    shown = values_D[:SHOWN].tolist()
-    return Series(name, list(range(1, len(shown) + 1)), shown)
+    largest = values_D[:SHOWN].tolist()
+    return Series(name, list(range(1, len(largest) + 1)), largest)

@@ -1,4 +1,4 @@
-"""SEPIN: what each dimension of a code tells about the sample that the other dimensions do not, without any labels."""
+"""SEPIN: the information about the sample that a dimension of a code adds to all other dimensions; no labels."""
 
 # N samples, M negatives, D dimensions
 
@@ -47,7 +47,7 @@ def contrastive_sepin(
     num_negatives: int | None = None,
     seed: int = 0,
 ) -> Separability:
-    r"""SEPIN from two views: what a dimension adds to the InfoNCE estimate of the information about the sample.
+    r"""Estimate SEPIN from two views: what a dimension adds to InfoNCE's estimate of the sample's information.
 
     .. math:: \mathrm{SEPIN}_i = I(f) - I(f_{\ne i}), \qquad
         I(f) = E \log \frac{e^{f(x)^\top f(x^+) / \tau}}
@@ -98,11 +98,11 @@ def contrastive_sepin(
             return -torch.logaddexp(mean_N, torch.zeros_like(mean_N))  # softplus would round it where it is large
 
         positive_N1, negative_NM = (a_ND * p_ND).sum(dim=1, keepdim=True), a_ND @ negatives_MD.T
-        whole_N, found_DN = information(positive_N1, negative_NM), []
+        full_N, sepin_DN = information(positive_N1, negative_NM), []
         for a_N, p_N, b_M in zip(a_ND.T, p_ND.T, negatives_MD.T, strict=True):
             rest = positive_N1 - (a_N * p_N)[:, None], negative_NM - a_N[:, None] * b_M
-            found_DN.append(whole_N - information(*rest))
-        return torch.stack(found_DN, dim=1)
+            sepin_DN.append(full_N - information(*rest))
+        return torch.stack(sepin_DN, dim=1)
 
     size = max(1, MOST_PAIRS // num_negatives)
     blocks = [slice(start, min(start + size, num_samples)) for start in range(0, num_samples, size)]

@@ -43,7 +43,7 @@ class SpriteStore:
         return math.prod(GRID)
 
     def fetch(self, positions: Sequence[int]) -> Tensor:
-        """See ``Store.fetch``."""
+        """Draw the images at some positions, uint8 (n, 1, 64, 64); see ``Store.fetch``."""
         factors = factors_at(torch.as_tensor(positions, dtype=torch.int64))
         # The order of ``render_tiles``: shape, scale, orientation, the last fastest.
         tile_N = (factors[:, 0] * GRID[1] + factors[:, 1]) * GRID[2] + factors[:, 2]
@@ -66,7 +66,7 @@ def factors_at(positions_N: Tensor) -> Tensor:
 
 
 def render_tiles() -> Tensor:
-    """Every shape at every scale and orientation, centred: uint8 (720, 33, 33), 0 or 255."""
+    """Draw every shape at every scale and orientation, centred: uint8 (720, 33, 33), 0 or 255."""
     shape, scale, turn = torch.cartesian_prod(*(torch.arange(length) for length in GRID[:3])).unbind(1)
     scale_T11 = torch.linspace(0.5, 1.0, GRID[1], dtype=torch.float64)[scale][:, None, None]
     num_turns = GRID[2] - 1  # the last angle is the first
@@ -86,7 +86,7 @@ def render_tiles() -> Tensor:
 
 
 def open_rendered() -> Source:
-    """All images, with their shapes as labels: nothing is read, images are drawn when fetched."""
+    """Open all images with their shapes as labels; nothing is read, as images are drawn when fetched."""
     store = SpriteStore(render_tiles())
     factors = factors_at(torch.arange(len(store)))
     labels = Labels(factors[:, 0].contiguous(), SHAPES)

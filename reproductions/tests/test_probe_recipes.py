@@ -105,9 +105,9 @@ def test_warm_up_and_cosine_are_those_of_the_recipe() -> None:
     assert rates(120) == pytest.approx(0.2)
     steady = recipes.SGD_CONSTANT.rates(4)
     assert {steady(step) for step in range(200)} == {1.0}
-    held = recipes.SGD_COSINE.rates(4)
-    assert [held(step) for step in (0, 3)] == [0.1, 0.1]
-    assert held(200) == pytest.approx(0.05)
+    stepped = recipes.SGD_COSINE.rates(4)
+    assert [stepped(step) for step in (0, 3)] == [0.1, 0.1]
+    assert stepped(200) == pytest.approx(0.05)
 
 
 def test_the_figure_is_of_the_last_epoch_and_the_best_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_a_recipe_has_the_figures_of_its_paper(name: str) -> None:
 
 
 def first_losses(settings: TrainSettings, folder: Path) -> list[float]:
-    """Of two steps of the training job as ``train`` builds it; nothing is written."""
+    """Losses of two steps of the training job as ``train`` builds it; nothing is written."""
     check_choices(settings)
     placement = place(settings.engine.device, settings.engine.precision)
     source = open_given(settings, Given(), Reporter(quiet=True))
@@ -140,21 +140,21 @@ def first_losses(settings: TrainSettings, folder: Path) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", all_recipes())
 def test_a_recipe_takes_two_steps_at_its_own_hyper_parameters(name: str, tmp_path: Path) -> None:
-    """With its own batch, in chunks where it does not fit 16 GiB; photographs at a seventh of their side on a CPU."""
+    """Its own batch is used, in chunks if it does not fit 16 GiB; on a CPU photographs have a seventh of their side."""
     settings = recipe_named(name).settings
     side = SIDES.get(name.split("-")[1], 224 if torch.cuda.is_available() else 224 // 7)
     counts = settings.get("source.class_counts", ())
     queue = settings.get("target.queue_size", 0) if settings["method"] == "moco" else 0
-    kept = 1 - settings.get("source.holdout", 0.0)
-    number = max(math.ceil((2 * settings["batch_size"] + len(CLASSES)) / kept), queue)
+    train_share = 1 - settings.get("source.holdout", 0.0)
+    number = max(math.ceil((2 * settings["batch_size"] + len(CLASSES)) / train_share), queue)
     labels = np.repeat(CLASSES[: len(counts)], counts) if counts else np.resize(CLASSES, number)
     pixels = np.random.default_rng(0).integers(0, 256, (len(labels), side, side, 3), dtype=np.uint8)
     data = tmp_path / "pictures.npz"
     np.savez(data, images=pixels, labels=labels)
     most = 256 if settings["encoder"] == "resnet50" else 512  # 22 MB of activations for a picture of 32 px
-    asked = {**settings, "data": str(data), **{path: "auto" for path in ELSEWHERE if path in settings}}
+    fields = {**settings, "data": str(data), **{path: "auto" for path in ELSEWHERE if path in settings}}
     if settings["batch_size"] > most:
-        asked |= {"engine.chunk_size": 256, "engine.chunk_norm": True}
-    losses = first_losses(build(TrainSettings, nest(asked), name), tmp_path)
+        fields |= {"engine.chunk_size": 256, "engine.chunk_norm": True}
+    losses = first_losses(build(TrainSettings, nest(fields), name), tmp_path)
     assert len(losses) == 2
     assert all(math.isfinite(loss) for loss in losses)

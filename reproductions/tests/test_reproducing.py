@@ -76,13 +76,13 @@ def test_the_list_has_every_table_and_figure_and_nothing_else() -> None:
 def test_each_set_and_row_is_had_or_left_out_with_a_reason(name: str) -> None:
     item = ITEMS[name]
     assert set(item.data) <= set(SETS)
-    had = sets_of(name, "paper")
-    assert set(item.data) - had <= set(item.left_out)
+    sets = sets_of(name, "paper")
+    assert set(item.data) - sets <= set(item.left_out)
     # A set that is had is left out of nothing: the list follows the studies when they grow.
-    assert not had & {part for part in item.left_out if part in SETS}, name
+    assert not sets & {part for part in item.left_out if part in SETS}, name
     study = next(study for study in studies().values() if name == study.name or name in study.also)
-    shown = {part for each in (study.name, *study.also) for part in ITEMS[each].data}
-    assert had <= shown or set(item.data) <= set(item.left_out), name
+    printed_sets = {part for own_name in (study.name, *study.also) for part in ITEMS[own_name].data}
+    assert sets <= printed_sets or set(item.data) <= set(item.left_out), name
     missing = set(item.left_out) - set(SETS)
     assert len(study.arms) >= item.rows - 2 * len(missing), name
 
@@ -97,8 +97,8 @@ def test_a_figure_prints_its_table_and_writes_numbers_and_page(
     assert "the lamp is green" in captured.out
     assert captured.out.endswith("Drawn in runs/reproduce/toy-fig1-quick.html.\n")
     told = json.loads((folder / "runs/reproduce/toy-fig1-quick.json").read_text())
-    asked = {"seed": "3", "quick": "True", "data": "digits", "encoder": "convnet", "epochs": "7"}
-    assert told["settings"] == {"size": "quick, reduced", **asked}
+    options = {"seed": "3", "quick": "True", "data": "digits", "encoder": "convnet", "epochs": "7"}
+    assert told["settings"] == {"size": "quick, reduced", **options}
     assert told["agrees"] is False
     assert "Settings: size quick, reduced, seed 3" in captured.out
     page = (folder / "runs/reproduce/toy-fig1-quick.html").read_text()
@@ -222,7 +222,7 @@ MARKED = [pytest.param(n, marks=pytest.mark.thorough if n in FAST else pytest.ma
 
 @pytest.mark.parametrize("name", MARKED)
 def test_a_figure_is_sound_and_the_same_again(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At reduced size through the command, and no claim differs without a word why."""
+    """The command makes it at reduced size, and no claim differs without a word why."""
     out, lines = folder / "out", list[str]()
     assert main([name, "--quick", "--out", str(out), "-q"]) == 0
     printed = capsys.readouterr().out

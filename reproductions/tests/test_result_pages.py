@@ -39,21 +39,21 @@ def test_a_kept_result_has_every_arm_with_three_seeds_and_the_verdicts_that_its_
     }
     assert len(result.seeds) >= 3
     again = judge_claims(study, result.cells, result.seed_rule)
-    for kept, made in zip(result.claims, again, strict=True):
-        assert (kept["says"], kept["verdict"]) == (made["says"], made["verdict"])
-        assert kept["difference"] == pytest.approx(made["difference"], abs=1e-12)
+    for written, computed in zip(result.claims, again, strict=True):
+        assert (written["says"], written["verdict"]) == (computed["says"], computed["verdict"])
+        assert written["difference"] == pytest.approx(computed["difference"], abs=1e-12)
     for key in study.columns.values():
         assert any(result.of_arm(arm.name, key) for arm in study.arms), key
 
 
 def test_no_verdict_turns_around_with_other_seeds() -> None:
-    kept, others = dict(KEPT), [pair for paper in TITLES for pair in results_of(paper, OTHER_SEEDS)]
+    first_results, others = dict(KEPT), [pair for paper in TITLES for pair in results_of(paper, OTHER_SEEDS)]
     assert len(others) >= 3
     for study, other in others:
-        assert not {*other.seeds} & {*kept[study.name].seeds}
+        assert not {*other.seeds} & {*first_results[study.name].seeds}
         again = [claim["verdict"] for claim in judge_claims(study, other.cells, other.seed_rule)]
         assert again == [claim["verdict"] for claim in other.claims]
-        for claim, verdict in zip(kept[study.name].claims, again, strict=True):
+        for claim, verdict in zip(first_results[study.name].claims, again, strict=True):
             assert {claim["verdict"], verdict} != {HOLDS, FAILS}, (study.name, claim["says"])
 
 
@@ -79,15 +79,15 @@ def test_the_pages_are_those_of_the_kept_results() -> None:
 
 
 def test_every_figure_with_axes_is_drawn_and_its_page_shows_it() -> None:
-    known = {name: panels for paper in TITLES for name, panels in panels_by_name(paper).items()}
-    assert {path.stem for path in (DOCS / "figures").iterdir()} == set(known)
+    panels_of = {name: panels for paper in TITLES for name, panels in panels_by_name(paper).items()}
+    assert {path.stem for path in (DOCS / "figures").iterdir()} == set(panels_of)
     # Figures that a function computes and those of studies; of what has no axes there are tables.
     figures = [name for name, _ in KEPT if "-fig" in name] + [
         path.stem for path in PAPERS.glob(f"*/{RESULTS}/*-fig?.json") if "panels" in path.read_text(encoding="utf-8")
     ]
     assert len(figures) > 10
-    assert set(figures) <= set(known)
-    for name, panels in known.items():
+    assert set(figures) <= set(panels_of)
+    for name, panels in panels_of.items():
         text = (DOCS / "figures" / f"{name}.svg").read_text(encoding="utf-8")
         words = {"".join(element.itertext()) for element in ElementTree.fromstring(text).iter(f"{{{SVG}}}text")}
         titles = {line for panel in panels for line in textwrap.wrap(panel.title, 56)}

@@ -60,7 +60,7 @@ TOY: dict[str, Any] = {
 
 
 def study_of(folder: Path, **changes: Any) -> Study:
-    """The toy with changes."""
+    """Read the toy study with changes."""
     path = folder / "toy.yaml"
     path.write_text(dump_yaml({**TOY, **changes}))
     return read_study(path)
@@ -73,11 +73,11 @@ def toy(tmp_path: Path) -> Study:
 
 @pytest.fixture
 def untrained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """No training: figures that follow from arm and seed; returns the runs that were asked for."""
-    asked: list[str] = []
+    """Replace training by figures that follow from arm and seed; return the runs that were asked for."""
+    runs: list[str] = []
 
     def train(data: str, **settings: Any) -> dict[str, Any]:
-        asked.append(f"{settings['method']} {settings['seed']}")
+        runs.append(f"{settings['method']} {settings['seed']}")
         return settings
 
     def measure(run: dict[str, Any], *_: object) -> Measured:
@@ -86,11 +86,11 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(study_runner, "train", train)
     monkeypatch.setattr(study_runner, "measure", measure)
-    return asked
+    return runs
 
 
 def finished(study: Study, out: Path, **plan: Any) -> StudyResult:
-    """A study whose cells are all there."""
+    """Run a study to its end, and return its result."""
     result = run_study(study, StudyPlan(out, **plan), QUIET)
     assert result is not None
     return result
@@ -110,16 +110,16 @@ def write_set(folder: Path, split: str, counts: tuple[int, ...], names: tuple[st
 
 
 def plain(path: Path) -> dict[str, Any]:
-    """A result without what another machine or day would have differently."""
+    """Read a result without the fields that another machine or day would have differently."""
     told = json.loads(path.read_text())
     return {name: value for name, value in told.items() if name not in ("made", "sha256")}
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_arm_of_every_study_can_be_trained_and_measured_as_it_says(scale: Any) -> None:
-    known = [study for study in studies(scale).values() if study.longer or scale != "longer"]
-    assert len(known) > 2
-    for study in known:
+    own_studies = [study for study in studies(scale).values() if study.longer or scale != "longer"]
+    assert len(own_studies) > 2
+    for study in own_studies:
         claimed = [value for claim in study.claims for value in claim.model_dump().values()]
         said = [*study.columns, *study.columns.values(), *(arm.says for arm in study.arms), *claimed]
         assert "{" not in "".join(map(str, said)), study.name
@@ -127,8 +127,8 @@ def test_every_arm_of_every_study_can_be_trained_and_measured_as_it_says(scale: 
         assert study.at(scale).data in SETS
         for arm in study.arms:
             assert study.data_of(arm, scale) in SETS
-            asked = with_recipe(nest(study.settings_of(arm, scale)))
-            checked = build(TrainSettings, asked, f"{study.name} {arm.name}")
+            fields = with_recipe(nest(study.settings_of(arm, scale)))
+            checked = build(TrainSettings, fields, f"{study.name} {arm.name}")
             check_choices(checked)
             if study.measures.curvature and checked.loss.name != "auto":
                 derivative = build_loss(checked.loss.name, {}, checked.loss.options).card.second_derivative
@@ -147,8 +147,8 @@ def test_at_the_papers_scale_a_study_measures_what_the_paper_prints() -> None:
         assert list(paper[name].columns) == ["100 epochs", "300 epochs", "500 epochs"]
         assert {claim.figure for claim in paper[name].claims} <= set(paper[name].columns.values())
         for arm in paper[name].arms:
-            asked = with_recipe(nest(paper[name].settings_of(arm, "paper")))
-            assert (asked["epochs"], list(asked["engine"]["checkpoint_at"])) == (500, [100, 300, 500])
+            fields = with_recipe(nest(paper[name].settings_of(arm, "paper")))
+            assert (fields["epochs"], list(fields["engine"]["checkpoint_at"])) == (500, [100, 300, 500])
             assert paper[name].measures_of(arm, "paper").epochs == (100, 300, 500)
     # Section 2.4 of mio2021: 100 iterations of Lanczos.
     assert {paper[name].measures.curvature["steps"] for name in ("mio-fig2", "mio-fig5", "mio-fig6")} == {100}
@@ -165,9 +165,9 @@ def test_at_the_papers_scale_a_study_measures_what_the_paper_prints() -> None:
 
 
 def test_an_arm_at_the_papers_scale_is_the_recipe_of_its_table() -> None:
-    found = [(study, arm) for study in studies("paper").values() for arm in study.arms if arm.recipe]
-    assert len(found) >= 60
-    for study, arm in found:
+    recipe_arms = [(study, arm) for study in studies("paper").values() for arm in study.arms if arm.recipe]
+    assert len(recipe_arms) >= 60
+    for study, arm in recipe_arms:
         recipe = recipe_named(arm.recipe)
         assert recipe.paper == study.paper, arm
         assert study.settings_of(arm, "paper")["recipe"] == arm.recipe
@@ -259,11 +259,11 @@ def test_a_study_that_stopped_goes_on_and_gives_the_same_json(
     finished(toy, tmp_path / "whole")
     calls, measure = [], study_runner.measure
 
-    def stopping(*given: Any) -> Measured:
-        calls.append(given)
+    def stopping(*arguments: Any) -> Measured:
+        calls.append(arguments)
         if len(calls) == 3:  # two cells are kept, the third one is trained and not measured
             raise KeyboardInterrupt
-        return measure(*given)
+        return measure(*arguments)
 
     monkeypatch.setattr(study_runner, "measure", stopping)
     with pytest.raises(KeyboardInterrupt):
@@ -312,10 +312,10 @@ def test_parts_make_each_cell_once_and_the_last_one_writes_the_result(
 ) -> None:
     finished(toy, tmp_path / "whole")
     del untrained[:]
-    found = [run_study(toy, StudyPlan(tmp_path / "parts", part=WorkPart(number, 3)), QUIET) for number in (1, 2, 3)]
+    results = [run_study(toy, StudyPlan(tmp_path / "parts", part=WorkPart(number, 3)), QUIET) for number in (1, 2, 3)]
     assert sorted(untrained) == ["ncl 0", "ncl 1", "simclr 0", "simclr 1"]
-    assert found[:2] == [None, None]
-    assert found[2] is not None
+    assert results[:2] == [None, None]
+    assert results[2] is not None
     assert plain(result_file(toy, "small", tmp_path / "parts")) == plain(result_file(toy, "small", tmp_path / "whole"))
 
 
@@ -330,10 +330,10 @@ def test_hours_add_seeds_to_the_arms_of_open_claims_alone(tmp_path: Path, monkey
     monkeypatch.setattr(study_runner, "measure", measure)
     open_, idle = TOY["claims"][0], {**TOY["arms"][0], "name": "idle", "says": "an arm of no claim"}
     study = study_of(tmp_path, arms=[*TOY["arms"], idle], claims=[open_])
-    found = finished(study, tmp_path / "out", hours=1.0)
-    assert found.seed_rule == "sequential"
-    assert [len(found.of_arm(name, "representation: knn")) for name in ("ncl", "cl", "idle")] == [20, 20, 3]
-    assert found.claims[0]["num_seeds"] == 20
+    result = finished(study, tmp_path / "out", hours=1.0)
+    assert result.seed_rule == "sequential"
+    assert [len(result.of_arm(name, "representation: knn")) for name in ("ncl", "cl", "idle")] == [20, 20, 3]
+    assert result.claims[0]["num_seeds"] == 20
 
 
 @pytest.mark.usefixtures("untrained")
@@ -365,17 +365,17 @@ def test_hours_end_between_cells_and_the_same_command_goes_on(
 def test_a_part_of_a_set_has_the_first_samples_of_each_class_its_name_and_the_official_queries(tmp_path: Path) -> None:
     write_set(tmp_path / "cifar10-pack", "train", (5, 6))
     write_set(tmp_path / "cifar10-pack", "test", (3, 3))
-    found = prepare("cifar10", PART, str(tmp_path), tmp_path / "out")
-    train, test = np.load(found.train), np.load(str(found.test))
-    whole = np.load(tmp_path / "cifar10-pack" / "train.npz")
+    data = prepare("cifar10", PART, str(tmp_path), tmp_path / "out")
+    train, test = np.load(data.train), np.load(str(data.test))
+    all_train = np.load(tmp_path / "cifar10-pack" / "train.npz")
     assert np.bincount(train["labels"]).tolist() == [4, 4]
     assert np.bincount(test["labels"]).tolist() == [2, 2]
-    np.testing.assert_array_equal(train["images"], whole["images"][[0, 1, 2, 3, 5, 6, 7, 8]])
-    source = open_source(str(found.test), SourceSettings(), progress=QUIET.bar)
+    np.testing.assert_array_equal(train["images"], all_train["images"][[0, 1, 2, 3, 5, 6, 7, 8]])
+    source = open_source(str(data.test), SourceSettings(), progress=QUIET.bar)
     assert source.class_names == ("0", "1")
-    assert class_names_of(found, source) == ("airplane", "bird")
+    assert class_names_of(data, source) == ("airplane", "bird")
     next((tmp_path / "out" / "data").glob("*test*-classes.json")).unlink()  # of a part that was made before
-    assert class_names_of(found, source) == ("0", "1")
+    assert class_names_of(data, source) == ("0", "1")
 
 
 def test_a_part_of_generated_data_keeps_its_factors(tmp_path: Path) -> None:
@@ -448,8 +448,8 @@ def test_mistakes_in_a_study_are_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=words):
             study_of(tmp_path, **changes)
-    held = {**TOY["arms"][0], "settings": {"method": "simclr", "loss": {"name": "dclw"}}}
-    curved = study_of(tmp_path, arms=[held, TOY["arms"][1]], measures={"curvature": {"steps": 4}})
+    fixed_weights = {**TOY["arms"][0], "settings": {"method": "simclr", "loss": {"name": "dclw"}}}
+    curved = study_of(tmp_path, arms=[fixed_weights, TOY["arms"][1]], measures={"curvature": {"steps": 4}})
     with pytest.raises(UsageError, match="DCLW has no Hessian"):
         run_study(curved, StudyPlan(tmp_path / "out"), QUIET)
     with pytest.raises(UsageError, match="unknown metric 'knnn'"):
@@ -472,29 +472,29 @@ PICTURES = {"pictures": {"layer": "embedding", "dimensions": 3, "pictures": 4}}
 
 def test_pictures_change_neither_the_hash_of_claims_nor_that_of_the_plan(tmp_path: Path) -> None:
     plain = study_of(tmp_path)
-    shown = study_of(tmp_path, measures={**TOY["measures"], **PICTURES})
+    with_pictures = study_of(tmp_path, measures={**TOY["measures"], **PICTURES})
     other = study_of(tmp_path, measures={**TOY["measures"], "features": {"embedding": ["sparsity"]}})
     cell = Cell(plain.arms[0], 0, StudyData("train.npz", {}, "test.npz"), {"method": "simclr"})
     first, second, third = (
-        StudyRun(study, "small", tmp_path, [cell], "", QUIET).plan_hash(cell) for study in (plain, shown, other)
+        StudyRun(study, "small", tmp_path, [cell], "", QUIET).plan_hash(cell) for study in (plain, with_pictures, other)
     )
     # As cells that were made before there were pictures have it: of every field that there was then.
-    measures = {name: value for name, value in shown.measures.model_dump().items() if name != "pictures"}
+    measures = {name: value for name, value in with_pictures.measures.model_dump().items() if name != "pictures"}
     assert first == second == short_hash([{"method": "simclr"}, ["train.npz", "test.npz"], measures])
     assert third != first
-    assert plain.claims_hash == shown.claims_hash
+    assert plain.claims_hash == with_pictures.claims_hash
 
 
 @pytest.mark.thorough
 def test_the_page_of_a_study_shows_what_activates_each_dimension(tmp_path: Path) -> None:
-    shown = study_of(tmp_path, measures={"features": {"embedding": ["class_consistency"]}, **PICTURES})
+    study = study_of(tmp_path, measures={"features": {"embedding": ["class_consistency"]}, **PICTURES})
     out = tmp_path / "out"
-    result = finished(shown, out)
-    grids = picture_grids(shown, "small", out)
+    result = finished(study, out)
+    grids = picture_grids(study, "small", out)
     assert [(grid.title, len(grid.rows), grid.missing) for grid in grids] == [("CL", 3, ""), ("NCL", 3, "")]
-    page = str(render_reproduction(as_reproduction(shown, result, grids)))
+    page = str(render_reproduction(as_reproduction(study, result, grids)))
     assert page.count('class="pixelated"') == sum(len(row.addresses) for grid in grids for row in grid.rows) > 12
-    assert "data:image" not in result_file(shown, "small", out).read_text()
+    assert "data:image" not in result_file(study, "small", out).read_text()
     # The rows are the concepts of the queries.
     run = next((out / "runs").glob("*/seed-0"))
     arm = "cl" if "simclr" in (run / "resolved.yaml").read_text() else "ncl"
@@ -508,15 +508,15 @@ def test_the_page_of_a_study_shows_what_activates_each_dimension(tmp_path: Path)
         assert list(row.classes) == [str(int(labels_Q[place])) for place in concept.top]
 
     # What is missing is taken from the run folder; without it the page says how to get it.
-    file = pictures_file(shown, "small", out, arm)
+    file = pictures_file(study, "small", out, arm)
     before = file.read_bytes()
     file.unlink()
-    finished(shown, out)
+    finished(study, out)
     assert file.read_bytes() == before
     file.unlink()
     (run / "encoder.safetensors").unlink()
-    result = finished(shown, out)
+    result = finished(study, out)
     assert not file.exists()
-    page = str(render_reproduction(as_reproduction(shown, result, picture_grids(shown, "small", out))))
+    page = str(render_reproduction(as_reproduction(study, result, picture_grids(study, "small", out))))
     assert f"The run folder of {arm}, first seed," in page
     assert "Remove its cell from toy-table1-small/cells" in page

@@ -1,4 +1,4 @@
-"""What gradient flow conserves, at one instant: each law, what is not conserved beside it, and Lemma 6 as it must read.
+"""Laws that gradient flow conserves at one instant, what it does not conserve, and Lemma 6 as it must read.
 
 A quantity is conserved if the gradient has no part along it: d|W|^2 / dt = -2 <W, G> (alphacl2022, Lemma 7).
 """
@@ -24,7 +24,7 @@ Activation = Callable[[Tensor], Tensor]
 
 
 def l2_norm(f_NK: Tensor) -> Tensor:
-    """Each sample by its length, f / |f|."""
+    """Divide each sample by its length, f / |f|."""
     return f_NK / torch.linalg.vector_norm(f_NK, dim=1, keepdim=True)
 
 
@@ -72,7 +72,7 @@ def network(
 
 
 def rates(activation: Activation, normalisation: Activation, seed: int, *, depth: int, place: int) -> Tensor:
-    """Of each filter |w_lk|^2 / 2 along the flow in units of |W_l| |G_l|, (l, k); that of |W_l|_F^2 is their sum.
+    """Rate of each filter's |w_lk|^2 / 2 along the flow in units of |W_l| |G_l|, (l, k); that of |W_l|_F^2 is the sum.
 
     The loss is InfoNCE of the outputs as they are, alpha moving along.
     """

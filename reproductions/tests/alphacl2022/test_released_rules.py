@@ -14,7 +14,7 @@ from tolerances import assert_close
 
 
 def draw_costs(num_keys: int, seed: int = 0) -> list[float]:
-    """As between unit vectors: from 0 to 2."""
+    """Draw costs from 0 to 2, as half squared distances of unit vectors have."""
     generator = torch.Generator().manual_seed(seed)
     return (2 * torch.rand(num_keys, generator=generator, dtype=torch.float64)).tolist()
 
@@ -42,12 +42,12 @@ def test_erratum_equation_12_leaves_out_the_anchor_and_its_positive(num_samples:
 def test_whole_squares_need_a_higher_temperature(exponent: float) -> None:
     """d^2 is half the squared distance: whole squares have the same alpha at 2 tau, in Eq. 12 at 2^(p/2) tau."""
     costs = draw_costs(6)
-    whole = [2 * cost for cost in costs]
-    assert_close(of_rule(Entropy(2 * 0.5), whole), of_rule(Entropy(0.5), costs))
+    whole_squares = [2 * cost for cost in costs]
+    assert_close(of_rule(Entropy(2 * 0.5), whole_squares), of_rule(Entropy(0.5), costs))
     higher = 2 ** (exponent / 2) * 0.5
-    assert_close(of_rule(Direct(higher, exponent), whole), of_rule(Direct(0.5, exponent), costs))
+    assert_close(of_rule(Direct(higher, exponent), whole_squares), of_rule(Direct(0.5, exponent), costs))
     for rule in (Entropy(0.5), Direct(0.5, exponent)):
-        assert float((of_rule(rule, whole) - of_rule(rule, costs)).abs().max()) > 0.01
+        assert float((of_rule(rule, whole_squares) - of_rule(rule, costs)).abs().max()) > 0.01
 
 
 def released_square(costs: list[float], tau: float) -> list[float]:

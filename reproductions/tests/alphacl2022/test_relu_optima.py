@@ -44,14 +44,14 @@ def twice_energy(x_alpha: Tensor, w1: Tensor, w2: Tensor) -> float:
 
 
 def criticality(x_alpha: Tensor, w1: Tensor, w2: Tensor) -> float:
-    """What is left of the gradients beside the layers themselves (Eq. 30), relative to 2 E; 0 at a critical point."""
+    """Norm of the gradients' parts beside the layers themselves (Eq. 30), relative to 2 E; 0 at a critical point."""
     pairs = zip(sticky_velocities(x_alpha, w1, w2), (w1, w2), strict=True)
     rests = [float((v - (v * w).sum() * w).norm()) for v, w in pairs]
     return max(rests) / abs(twice_energy(x_alpha, w1, w2))
 
 
 def single_mode(x_alpha: Tensor, start: Tensor) -> int | None:
-    """Where one node ends; with one output W_2 stays 1, so that W_1 follows Eq. 41."""
+    """The mode with which one node ends; with one output W_2 stays 1, so that W_1 follows Eq. 41."""
     return describe_first_layer(ascend_sticky(x_alpha, start[None], ONE)[0]).single_mode
 
 
@@ -127,9 +127,9 @@ def test_theorem_6_one_mode_or_rank_above_one(seed: int, num_modes: int, spread:
     assert float(w1.min()) >= 0
     assert twice_energy(x_alpha, w1, w2) <= float(torch.linalg.eigvalsh(x_alpha)[-1]) * (1 + 1e-12)
     assume(twice_energy(x_alpha, w1, w2) > 0 and criticality(x_alpha, w1, w2) < 1e-6)
-    found = describe_first_layer(w1)
-    assert found.single_mode is not None or found.rank > 1
-    assert found.rank <= 2  # the module's reduction
+    layer = describe_first_layer(w1)
+    assert layer.single_mode is not None or layer.rank > 1
+    assert layer.rank <= 2  # the module's reduction
 
 
 @pytest.mark.thorough
@@ -153,9 +153,9 @@ def test_a_rank_one_layer_on_two_modes_is_no_optimum() -> None:
 
 
 def test_what_a_first_layer_looks_at() -> None:
-    found = describe_first_layer(torch.tensor([[3.0, 4.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]))
-    assert (found.rank, found.single_mode) == (2, None)
-    assert found.concentration == pytest.approx(0.9)  # (0.8 + 1) / 2; the silent node does not count
+    layer = describe_first_layer(torch.tensor([[3.0, 4.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]))
+    assert (layer.rank, layer.single_mode) == (2, None)
+    assert layer.concentration == pytest.approx(0.9)  # (0.8 + 1) / 2; the silent node does not count
 
 
 def test_bad_input_is_refused_in_words() -> None:

@@ -16,7 +16,7 @@ def differing(made: Reproduction) -> list[str]:
 def test_fig4_live_directions_align_and_the_rest_is_said_to_differ() -> None:
     made = figures.figure_4(QUICK)
     assert len(made.claims) == 8
-    assert all("diagonal" in what for what in differing(made))
+    assert all("diagonal" in statement for statement in differing(made))
     one_by_one = "Eq. 2: mean of |A|'s diagonal over the "
     assert [claim.agrees for claim in made.claims if claim.what.startswith(one_by_one)] == [True]
 

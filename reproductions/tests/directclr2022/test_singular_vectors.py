@@ -1,4 +1,4 @@
-"""How singular values and vectors move, and how alignment of neighbouring layers is read."""
+"""Motion of singular values and vectors along flows, and measures of the alignment of neighbouring layers."""
 
 # D width of a layer; the flow of two layers is dW1 = -W2^T G, dW2 = -G W1^T (directclr2022, Lemma 3)
 

@@ -135,7 +135,7 @@ def test_theorem_3_holds_along_the_true_flow_at_a_moment_of_alignment(name: str,
 
 
 def fixed_gap_flow(weights: tuple[Tensor, ...], gap_DD: Tensor, end: float) -> State:
-    """Where two layers are at a time, X staying as it is (Eq. 8 to 10)."""
+    """Follow two layers until a time, with X held fixed (Eq. 8 to 10)."""
 
     def velocity(state: State) -> list[Tensor]:
         gradient_DD = -state[1] @ state[0] @ gap_DD
@@ -145,7 +145,7 @@ def fixed_gap_flow(weights: tuple[Tensor, ...], gap_DD: Tensor, end: float) -> S
 
 
 def test_erratum_section_5_3_has_the_wrong_sign_before_its_constant() -> None:
-    """With sigma_1^2 = sigma_2^2 + C the rate of sigma_1 is sigma_1 (sigma_1^2 - C), not + C."""
+    """The rate of sigma_1 is sigma_1 (sigma_1^2 - C), not + C, if sigma_1^2 = sigma_2^2 + C."""
     first, second, rate, time = 1.0, 0.6, 0.8, 0.5
     constant = first**2 - second**2
     layers = tuple(torch.full((1, 1), value, dtype=DOUBLE) for value in (first, second))
@@ -155,7 +155,7 @@ def test_erratum_section_5_3_has_the_wrong_sign_before_its_constant() -> None:
 
 
 def test_singular_values_blow_up_in_finite_time() -> None:
-    """Of equal layers sigma^2 is sigma_0^2 / (1 - 2 r t sigma_0^2): the largest first, at 1 / (2 r sigma_0^2)."""
+    """Equal layers have sigma^2 = sigma_0^2 / (1 - 2 r t sigma_0^2): the largest ends first, at 1 / (2 r sigma_0^2)."""
     both = (torch.diag(torch.tensor([1.0, 0.5], dtype=DOUBLE)),) * 2
     reached_DD = fixed_gap_flow(both, torch.eye(2).double(), 0.375)[0]
     assert_close(reached_DD.diagonal(), torch.tensor([2.0, 0.25 / 0.8125], dtype=DOUBLE) ** torch.tensor([1.0, 0.5]))

@@ -125,11 +125,11 @@ def test_one_view_given_twice_leaves_the_loss_of_eq_20_as_it_is() -> None:
 
 @pytest.mark.parametrize("encoder", ["convnet", "mlp"])
 def test_an_embedding_is_a_function_of_the_seed(encoder: str) -> None:
-    taken, lines = take_classes(None, (2, 1, 1)), []
+    classes, lines = take_classes(None, (2, 1, 1)), []
     state = torch.random.get_rng_state()
     plan = PlanePlan(epochs=2, num_negatives=16, encoder=encoder)
-    first, again = (embed_in_plane(taken, plan, supervised=True, progress=lines.append) for _ in range(2))
-    other = embed_in_plane(taken, PlanePlan(2, encoder=encoder, seed=1), supervised=True, progress=ignore)
+    first, again = (embed_in_plane(classes, plan, supervised=True, progress=lines.append) for _ in range(2))
+    other = embed_in_plane(classes, PlanePlan(2, encoder=encoder, seed=1), supervised=True, progress=ignore)
     assert torch.equal(first.after, again.after)
     assert not torch.equal(first.before, other.before)
     assert not torch.equal(first.before, first.after)
@@ -138,13 +138,13 @@ def test_an_embedding_is_a_function_of_the_seed(encoder: str) -> None:
 
 
 def test_samples_that_pass_in_parts_land_where_they_do_all_at_once() -> None:
-    taken = take_classes(None, (2, 1, 1))
-    whole, parts = (
-        embed_in_plane(taken, PlanePlan(1, 16, pass_size=size), supervised=True, progress=ignore)
+    classes = take_classes(None, (2, 1, 1))
+    full, parts = (
+        embed_in_plane(classes, PlanePlan(1, 16, pass_size=size), supervised=True, progress=ignore)
         for size in (None, 178)
     )
     # Statistics of BatchNorm: of all, and the mean of those of two halves.
-    assert float((whole.before - parts.before).norm(dim=1).mean()) < 0.05 * float(whole.before.norm(dim=1).mean())
+    assert float((full.before - parts.before).norm(dim=1).mean()) < 0.05 * float(full.before.norm(dim=1).mean())
 
 
 # --- what is taken
@@ -159,10 +159,10 @@ def write_pictures(path: Path, names: list[str]) -> str:
 
 def test_the_papers_classes_are_taken_in_its_order_first_pictures_first(tmp_path: Path) -> None:
     names = ["airplane", "cat", "bird", "automobile"] * 10
-    taken = take_classes(write_pictures(tmp_path / "cifar.npz", names), (2, 1, 1))
-    assert taken.class_names == ("bird", "automobile", "airplane")
-    assert taken.counts == (10, 5, 5)
-    brightness = taken.samples[:, 0, 0, 0]
+    classes = take_classes(write_pictures(tmp_path / "cifar.npz", names), (2, 1, 1))
+    assert classes.class_names == ("bird", "automobile", "airplane")
+    assert classes.counts == (10, 5, 5)
+    brightness = classes.samples[:, 0, 0, 0]
     order = [names.index("bird") + 4 * i for i in range(10)] + [3 + 4 * i for i in range(5)] + [4 * i for i in range(5)]
     assert torch.argsort(brightness).tolist() == np.argsort(order).tolist()
     assert float(brightness.mean()) == pytest.approx(0.0, abs=1e-5)

@@ -1,4 +1,4 @@
-"""What imbalanced2026 prints beside what holds: thresholds, the zero block of Theorem 2, averages over pairs."""
+"""Printed statements of imbalanced2026 beside what holds: thresholds, Theorem 2's zero block, averages over pairs."""
 
 import math
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def test_the_true_threshold_is_below_what_corollary_6_states() -> None:
 
 
 def test_the_steps_of_corollary_6_lead_to_a_false_statement_at_another_temperature() -> None:
-    """At temperature 0.5 they give a share at which the risk along Lemma 8's curve still falls away from a = -1."""
+    """They give a share, at temperature 0.5, at which the risk along Lemma 8's curve still falls away from a = -1."""
     share, shares = corollary_6(3, temperature=0.5), None
     assert share == pytest.approx(0.9728, abs=5e-5)
     assert collapse_threshold(3, loss=GeneralizedContrastive(temperature=0.5)).share > share + 0.01

@@ -194,7 +194,7 @@ def test_version_3_never_touches_version_2(seed: int, n: int, tau: float) -> Non
 
 
 def tangent(joint_XY: Matrix, scores_XY: Matrix, at_XY: Matrix) -> float:
-    """What majorise-minimise asks for: v2 with ln(1 + e^s) replaced by its tangent in e^s, at e^t."""
+    """The majorant of v2 in majorise-minimise: ln(1 + e^s) is replaced by its tangent in e^s, at e^t."""
     lines_XY = np.log1p(np.exp(at_XY)) + (np.exp(scores_XY) - np.exp(at_XY)) / (1 + np.exp(at_XY))
     return float((product_law(joint_XY) * lines_XY).sum() - (joint_XY * scores_XY).sum())
 

@@ -1,4 +1,4 @@
-"""What the Polyak-Lojasiewicz inequality says of a run: known quadratics, and words for what is proven and what not."""
+"""The Polyak-Lojasiewicz inequality on quadratics with known constants, and words for what a run proves or not."""
 
 import math
 
@@ -27,25 +27,25 @@ def descent(num_steps: int, offset: float = 0.0) -> list[RateState]:
 
 @pytest.mark.parametrize("offset", [0.0, 3.0])
 def test_of_a_quadratic_the_true_mu_lies_between(offset: float) -> None:
-    found = linear_rate(descent(30, offset), floor=offset - 0.5)
-    assert found.seen is not None
-    assert found.refuted is not None
-    assert found.seen < float(CURVATURES_P.min()) < found.refuted
-    assert found.smoothness == float(CURVATURES_P.max())
-    assert found.best_contraction is not None
-    assert found.best_contraction <= 1 - float(CURVATURES_P.min() / CURVATURES_P.max())
+    rate = linear_rate(descent(30, offset), floor=offset - 0.5)
+    assert rate.seen is not None
+    assert rate.refuted is not None
+    assert rate.seen < float(CURVATURES_P.min()) < rate.refuted
+    assert rate.smoothness == float(CURVATURES_P.max())
+    assert rate.best_contraction is not None
+    assert rate.best_contraction <= 1 - float(CURVATURES_P.min() / CURVATURES_P.max())
 
 
 def test_a_saddle_refutes_every_mu() -> None:
-    found = linear_rate([RateState(1.0, 0.0, 2.0), RateState(0.5, 1.0, 2.0)], floor=0.0)
-    assert (found.seen, found.refuted, found.best_contraction) == (0.0, 0.0, 1.0)
-    assert "inf steps" in " ".join(found.sentences())
+    rate = linear_rate([RateState(1.0, 0.0, 2.0), RateState(0.5, 1.0, 2.0)], floor=0.0)
+    assert (rate.seen, rate.refuted, rate.best_contraction) == (0.0, 0.0, 1.0)
+    assert "inf steps" in " ".join(rate.sentences())
 
 
 def test_one_state_refutes_nothing_and_says_how_to_see_more() -> None:
-    found = linear_rate([RateState(1.0, 0.5, 2.0)])
-    assert (found.seen, found.refuted, found.best_contraction) == (None, None, None)
-    assert any("--checkpoint all" in line for line in found.sentences())
+    rate = linear_rate([RateState(1.0, 0.5, 2.0)])
+    assert (rate.seen, rate.refuted, rate.best_contraction) == (None, None, None)
+    assert any("--checkpoint all" in line for line in rate.sentences())
 
 
 def test_the_words_say_what_is_proven_and_what_not() -> None:
@@ -78,9 +78,9 @@ def test_the_sum_of_squares_diverges_with_the_sum_of_steps() -> None:
 def test_a_quadratic_stays_at_the_floor_of_constant_steps() -> None:
     """Eq. 46: with steps 1 / L on L w^2 / 2 the mean squared gradient is sigma^2 for ever, not O(1 / T)."""
     smoothness, variance, moment = 2.0, 3.0, 1.0
-    step, found = 1 / smoothness, []
+    step, squared_gradients = 1 / smoothness, []
     for _ in range(1000):
-        found.append(smoothness**2 * moment)
+        squared_gradients.append(smoothness**2 * moment)
         # The second moment of w after a step with additive noise, exactly.
         moment = (1 - step * smoothness) ** 2 * moment + step**2 * variance
-    assert all(abs(value - variance) < 1e-9 for value in found[1:])
+    assert all(abs(value - variance) < 1e-9 for value in squared_gradients[1:])

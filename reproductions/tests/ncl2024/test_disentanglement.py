@@ -36,12 +36,12 @@ def test_informations_are_those_of_the_loops(n: int, width: int, num_bins: int, 
     factors[:2] = torch.tensor([[5, 7], [6, 7]])[:, :2] - torch.tensor([[0, 0], [0, 1]])  # at least two values each
     codes = draw(n, width, seed)
     codes[:, 0] = codes[:, 0].round()  # values on the edges of bins
-    found = factor_information(codes, factors, num_bins=num_bins)
+    information = factor_information(codes, factors, num_bins=num_bins)
     table = oracle.informations(codes.numpy(), factors.numpy(), num_bins)
     entropies = [oracle.information(factor, factor) for factor in factors.T.tolist()]
-    assert_numbers([[1.0] * 2, *found.information_DF.tolist()], [[1.0] * 2, *table])
-    assert_numbers(found.entropy_F, entropies)
-    assert_numbers([1.0, found.gap], [1.0, oracle.gap(table, entropies)])
+    assert_numbers([[1.0] * 2, *information.information_DF.tolist()], [[1.0] * 2, *table])
+    assert_numbers(information.entropy_F, entropies)
+    assert_numbers([1.0, information.gap], [1.0, oracle.gap(table, entropies)])
 
 
 @pytest.mark.thorough

@@ -83,10 +83,10 @@ def test_singular_vectors_reach_the_least_error_of_one_and_of_two_encoders(
         (cooccurrence(first.model), [f_XK]),
         (paired_cooccurrence(first.model, second.model), [f_XK, g_YK]),
     ):
-        found = spectral_features(pairs, width)
-        assert abs(found.gap) < EXACT
+        spectral = spectral_features(pairs, width)
+        assert abs(spectral.gap) < EXACT
         sigma_K = torch.linalg.svdvals(pairs.normalised)[:width]
-        assert abs(found.loss + float(sigma_K.square().sum())) < EXACT  # -2 sigma^2 + sigma^2 each
+        assert abs(spectral.loss + float(sigma_K.square().sum())) < EXACT  # -2 sigma^2 + sigma^2 each
         assert evaluate_features(pairs, *features).gap >= -EXACT
 
 
@@ -102,13 +102,13 @@ def signed_pairs(seed: int) -> Cooccurrence:
 def test_one_encoder_cannot_make_a_negative_eigenvalue(seed: int, width: int) -> None:
     """The bound of F F^T is attained, and is above that of F G^T by the negative eigenvalues which k would reach."""
     pairs = signed_pairs(seed)
-    found = spectral_features(pairs, width)
-    assert abs(found.gap) < EXACT
+    spectral = spectral_features(pairs, width)
+    assert abs(spectral.gap) < EXACT
     lambda_X = torch.linalg.eigvalsh(pairs.normalised)
-    kept = sum(value**2 for value in lambda_X.flip(0).tolist()[:width] if value > 0)
-    assert_identity(found.lower_bound, float(lambda_X.square().sum()) - kept)
+    reached = sum(value**2 for value in lambda_X.flip(0).tolist()[:width] if value > 0)
+    assert_identity(spectral.lower_bound, float(lambda_X.square().sum()) - reached)
     generator = torch.Generator().manual_seed(seed + 1)
-    near_XK = found.first_XK + 1e-2 * torch.randn(5, width, generator=generator, dtype=torch.float64)
+    near_XK = spectral.first_XK + 1e-2 * torch.randn(5, width, generator=generator, dtype=torch.float64)
     assert evaluate_features(pairs, near_XK).gap >= -EXACT
 
 

@@ -1,4 +1,4 @@
-"""Non-negative features: whether they are the only ones, and that the solver finds them with a certificate."""
+"""Uniqueness of non-negative features, and a solver that finds them with a certificate."""
 
 import math
 
@@ -112,7 +112,7 @@ def test_as_many_features_as_sources_reach_the_bound(drawn: Drawn) -> None:
 @given(paired_models(unique=True))
 @settings(max_examples=15)
 def test_two_encoders_find_the_sources_up_to_order_and_scale(both: tuple[Drawn, Drawn]) -> None:
-    """With views of their own in both kinds a turn T and its inverse are both non-negative: a scaled permutation.
+    """A turn T and its inverse are both non-negative if sources have own views in both kinds: a scaled permutation.
 
     One encoder's scale is the inverse of the other's, and nothing else fixes it.
     """

@@ -31,19 +31,19 @@ def of_classes(means_CD: Tensor) -> Tensor:
 
 def test_orthogonal_classes_use_as_many_dimensions_as_there_are_classes() -> None:
     means_CD = torch.nn.functional.pad(torch.eye(NUM_CLASSES).double(), (0, 3))  # three silent dimensions
-    found = measure(of_classes(means_CD), LABELS, EVERY)
-    assert found.num_live == NUM_CLASSES
-    assert found.leading_share == found.own_share == 1.0
-    assert_close(NUM_CLASSES * found.eigenvalues_D[:NUM_CLASSES], torch.ones(NUM_CLASSES).double())
-    assert_close(found.joined_C, found.activation_D[:NUM_CLASSES])
+    features = measure(of_classes(means_CD), LABELS, EVERY)
+    assert features.num_live == NUM_CLASSES
+    assert features.leading_share == features.own_share == 1.0
+    assert_close(NUM_CLASSES * features.eigenvalues_D[:NUM_CLASSES], torch.ones(NUM_CLASSES).double())
+    assert_close(features.joined_C, features.activation_D[:NUM_CLASSES])
 
 
 def test_split_dimensions_spread_activation_and_change_neither_spectrum_nor_classes() -> None:
-    whole_CD = torch.eye(NUM_CLASSES).double()
-    split_CD = torch.cat([whole_CD * math.cos(0.6), whole_CD * math.sin(0.6)], dim=1)
-    whole, split = (measure(of_classes(means_CD), LABELS, EVERY) for means_CD in (whole_CD, split_CD))
-    assert_close(split.eigenvalues_D[:NUM_CLASSES], whole.eigenvalues_D)
-    assert_close(split.joined_C, whole.joined_C)
+    unsplit_CD = torch.eye(NUM_CLASSES).double()
+    split_CD = torch.cat([unsplit_CD * math.cos(0.6), unsplit_CD * math.sin(0.6)], dim=1)
+    unsplit, split = (measure(of_classes(means_CD), LABELS, EVERY) for means_CD in (unsplit_CD, split_CD))
+    assert_close(split.eigenvalues_D[:NUM_CLASSES], unsplit.eigenvalues_D)
+    assert_close(split.joined_C, unsplit.joined_C)
     assert abs(split.own_share - 1.0) < 1e-12
     assert abs(split.leading_share - math.cos(0.6) / (math.cos(0.6) + math.sin(0.6))) < 1e-12
 
@@ -51,16 +51,16 @@ def test_split_dimensions_spread_activation_and_change_neither_spectrum_nor_clas
 def test_a_simplex_uses_one_dimension_less() -> None:
     centred_CD = torch.eye(NUM_CLASSES) - 1 / NUM_CLASSES
     turn_DD = torch.linalg.qr(torch.randn(NUM_CLASSES, NUM_CLASSES, generator=torch.Generator().manual_seed(0))).Q
-    found = measure(of_classes(centred_CD @ turn_DD), LABELS, EVERY)
-    assert found.num_live == NUM_CLASSES - 1
-    assert found.own_share < 0.9
+    features = measure(of_classes(centred_CD @ turn_DD), LABELS, EVERY)
+    assert features.num_live == NUM_CLASSES - 1
+    assert features.own_share < 0.9
 
 
 def test_training_samples_name_the_dimensions_and_held_out_ones_are_measured() -> None:
     z_ND, labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]).double(), torch.tensor([0, 1, 0])
-    found = measure(z_ND, labels, Split(torch.tensor([0, 1]), torch.tensor([2])))
-    assert found.own_share == 0.0
-    assert found.activation_D.tolist() == [1.0, 0.0]
+    features = measure(z_ND, labels, Split(torch.tensor([0, 1]), torch.tensor([2])))
+    assert features.own_share == 0.0
+    assert features.activation_D.tolist() == [1.0, 0.0]
 
 
 def test_the_quick_figure_is_whole_and_non_negative_dimensions_belong_to_classes(

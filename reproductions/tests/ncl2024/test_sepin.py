@@ -25,35 +25,35 @@ from reproductions.ncl2024.sepin import Separability, contrastive_sepin
 @settings(max_examples=20)
 def test_the_contrastive_estimate_is_its_loop(n: int, width: int, seed: int, temperature: float) -> None:
     z0, z1 = draw(n, width, seed).round(decimals=0), draw(n, width, seed + 1)
-    found = contrastive_sepin(z0, z1, temperature=temperature)
+    separability = contrastive_sepin(z0, z1, temperature=temperature)
     loops = oracle.contrastive(z0.tolist(), z1.tolist(), temperature, range(n))
-    assert_numbers([1.0, *found.information_D.tolist()], [1.0, *loops])
+    assert_numbers([1.0, *separability.information_D.tolist()], [1.0, *loops])
 
 
 def test_dimensions_that_tell_samples_apart_count_and_others_do_not() -> None:
     """The sign that ncl2024 drops: its Eq. 16 makes the first three negative."""
     labels = torch.arange(30) % 3
     code = torch.cat([torch.eye(3, dtype=torch.float64)[labels], torch.ones(30, 1), torch.zeros(30, 1)], dim=1)
-    found = contrastive_sepin(code, code).information_D
-    assert (found[:3] > 0.04).all()
-    assert_numbers([1.0, *found[3:].tolist()], [1.0, 0.0, 0.0])
+    information_D = contrastive_sepin(code, code).information_D
+    assert (information_D[:3] > 0.04).all()
+    assert_numbers([1.0, *information_D[3:].tolist()], [1.0, 0.0, 0.0])
     constant = contrastive_sepin(torch.ones(12, 4), torch.ones(12, 4))
     assert_numbers([1.0, *constant.information_D.tolist()], [1.0] + 4 * [0.0])
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = draw(60, 4)
-    whole = contrastive_sepin(codes, codes.roll(1)).information_D
+    at_once = contrastive_sepin(codes, codes.roll(1)).information_D
     monkeypatch.setattr(module, "MOST_PAIRS", 700)
-    assert_numbers(contrastive_sepin(codes, codes.roll(1)).information_D, whole)
+    assert_numbers(contrastive_sepin(codes, codes.roll(1)).information_D, at_once)
 
 
 def test_the_best_dimensions_are_averaged() -> None:
-    known = Separability(torch.tensor([0.2, 0.8, 0.5]))
-    assert_numbers([known.at(k) for k in (1, 2, 3)], [0.8, 0.65, 0.5], dtype=torch.float32)
+    separability = Separability(torch.tensor([0.2, 0.8, 0.5]))
+    assert_numbers([separability.at(k) for k in (1, 2, 3)], [0.8, 0.65, 0.5], dtype=torch.float32)
     for k in (0, 4):
         with pytest.raises(ValueError, match=f"k must be between 1 and the number of dimensions, 3, got {k}"):
-            known.at(k)
+            separability.at(k)
 
 
 Z = draw(6, 2)
