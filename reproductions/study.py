@@ -358,7 +358,7 @@ def _with_sets(study: Study, path: Path, scale: Scale) -> tuple[list[Arm], list[
     for name, other in study.sets.items():
         if missing := [*(set(other.printed) - {arm.name for arm in study.arms}), *(set(other.claims) - set(says))]:
             raise UsageError(f"{path}: the set {name} names {sorted(missing)[0]!r}, which is not there")
-        scales = SCALES if other.small else ("paper",)
+        scales = ("small", "paper") if other.small else ("paper",)
         name_here = f"{other.says} ({other.small} here)" if other.small and scale != "paper" else other.says
         for key, printed in other.printed.items():
             arm = study.arm(key)

@@ -157,7 +157,11 @@ def mean_curve(result: StudyResult, arm: str, key: str) -> list[float]:
 
 
 def as_markdown(
-    study: Study, result: StudyResult, corrected: Sequence[str], image: str = "", longer: StudyResult | None = None
+    study: Study,
+    result: StudyResult,
+    corrected: Sequence[str],
+    image: str = "",
+    longer: tuple[Study, StudyResult] | None = None,
 ) -> str:
     """Write a section of a page: table, verdicts, what may explain them, and how it was made.
 
@@ -166,7 +170,7 @@ def as_markdown(
         result: what was found.
         corrected: of each claim its verdict among all of the paper.
         image: its drawing, in Markdown; empty for none.
-        longer: what was found with more training.
+        longer: the study at its longer scale, and the result there.
     """
     tables = [(head, body) for head, body in (table(study, result), printed_table(study)) if body]
     rows = [[*row, other] for row, other in zip(claim_rows(study, result), corrected, strict=True)]
@@ -179,25 +183,22 @@ def as_markdown(
         *(f"Why not, perhaps ({claim.says}): {claim.why}" for claim, row in differing if claim.why and row[4] != HOLDS),
         *(note for note in (study.at(result.scale).note, *study.remarks) if note),
         made_words(study, result),
-        *([] if longer is None else _with_more_training(study, result, longer)),
+        *([] if longer is None else _with_more_training({row[0]: row[4] for row in rows}, *longer)),
     ]
     return "\n\n".join(part.rstrip() for part in parts if part)
 
 
-def _with_more_training(study: Study, result: StudyResult, longer: StudyResult) -> list[str]:
+def _with_more_training(verdict_of: Mapping[str, str], study: Study, result: StudyResult) -> list[str]:
     """Write the section of the same arms at the longer scale: their table, and verdicts at both scales."""
-    head, rows = table(study, longer)
-    claims = [
-        [short[0], short[4], long[2], long[4]]
-        for short, long in zip(claim_rows(study, result), claim_rows(study, longer), strict=True)
-    ]
+    head, rows = table(study, result)
+    claims = [[row[0], verdict_of[row[0]], row[2], row[4]] for row in claim_rows(study, result)]
     verdicts = ["claim", "verdict, small", "difference, longer", "verdict, longer"]
     return [
         f"### {study.item}, with more training",
         study.at("longer").note,
         TextTable(head, rows, "l" + "r" * (len(head) - 1)).to_markdown(is_markdown=True),
         TextTable(verdicts, claims, "llrl").to_markdown(is_markdown=True),
-        _cells_words(longer),
+        _cells_words(result),
         f"```sh no-run it trains, on data sets that are not here\n"
         f"python -m reproductions {study.name} --data ROOT --scale longer\n```",
     ]
