@@ -194,7 +194,7 @@ class Audit(Record):
         Of copies across parts, all that are not kept for tests are left out, so that the test part stays complete.
 
         Args:
-            near_copies: also one of each pair of near copies, unless the other is left out already.
+            near_copies: whether one of each pair of near copies is left out, too, unless the other is out already.
         """
         gone: dict[str, None] = {}
         for group in (group for observation in self.observations for group in observation.groups):

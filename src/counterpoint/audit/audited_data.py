@@ -129,7 +129,7 @@ def collect(
     Args:
         data: whatever ``open_source`` takes. Of a folder in parts (``train`` beside ``val`` or ``test``) all of them.
         settings: labels, split and columns.
-        labels: one per sample, for arrays.
+        labels: labels of the samples, one each, for arrays.
         against: other data to compare with.
         quiet: do not show how far data in memory have been read.
 

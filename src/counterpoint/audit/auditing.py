@@ -61,7 +61,7 @@ def audit(
             ``val`` or ``test``, all parts are looked at.
         labels: one per sample for arrays; a file of them for named data, as ``source.labels``.
         against: other data, such as a test set, in which copies of these are looked for.
-        engine: whose workers look at pictures; each opens the data by itself.
+        engine: engine whose workers look at pictures; each opens the data by itself.
         pieces: folder that keeps the figures of pictures, piece by piece, so that an audit that was killed continues
             (extra ``search``); None keeps nothing.
         quiet: show no progress.

@@ -92,7 +92,7 @@ def near_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_looked_at_N: np
 
     Args:
         small_NSS3: all pictures at ``SIDE`` pixels, uint8.
-        frame_N4: their borders, as ``borders`` tells them.
+        frame_N4: borders of the pictures, as ``borders`` gives them.
         is_looked_at_N: true for pictures that have something to compare, not for those of one colour.
     """
     ids = np.flatnonzero(is_looked_at_N)

@@ -162,7 +162,7 @@ def recommend(  # noqa: PLR0913 (its signature is published)
     Args:
         data: the name or path of what is to be trained on.
         want: ``features``, or ``readable`` dimensions, which have a meaning each.
-        use_labels: labels may be used in training.
+        use_labels: whether labels may be used in training.
         drop_near_copies: leave out one of each pair of near copies, too; some may be different things.
         minutes: time that training may take here.
         known: an audit of the same data, or its JSON file; made again if it is not given.

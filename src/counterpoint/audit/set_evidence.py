@@ -181,9 +181,9 @@ def clear_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_compared_N: np
 
     Args:
         small_NSS3: the pictures, as ``near_copies`` takes them.
-        frame_N4: their borders, likewise.
+        frame_N4: borders of the pictures, likewise.
         is_compared_N: true for pictures that have something to compare.
-        side_N: their shorter sides in pixels.
+        side_N: shorter sides of the pictures, in pixels.
     """
     near = near_copies(small_NSS3, frame_N4, is_compared_N & (side_N >= LEAST_SIDE))
     return near.where(side_N[near.pairs_P2].max(axis=1, initial=0) >= CLEAR_SIDE)

@@ -58,9 +58,9 @@ def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int
     """Run the action; an error becomes one line on standard error and the exit code that ``main`` names.
 
     Args:
-        prog: what the line begins with.
-        act: returns the exit code.
-        trains: the action has signal handlers of its own, and a broken pipe is an error.
+        prog: name of the program, with which the line begins.
+        act: function that does the work and returns the exit code.
+        trains: whether the action has signal handlers of its own, and a broken pipe is an error.
     """
     try:
         with contextlib.nullcontext() if trains else sigterm_as_exception():

@@ -108,7 +108,7 @@ class TableFile:
     """One table, memory-mapped if it is on disk; rows are read chunk by chunk (record batch or row group).
 
     Args:
-        path: .parquet, or an Arrow file or stream of any other suffix; or a folder of shards.
+        path: path of a .parquet file, of an Arrow file or stream of any other suffix, or of a folder of shards.
         shards: its files in order, all .parquet and of the same columns.
 
     Attributes:

@@ -123,7 +123,7 @@ def slice_directions(num_slices: int, like_ND: Tensor, *, seed: int, step: int) 
     """Unit vectors, uniform on the sphere: a pure function of seed, step and the number of features.
 
     Args:
-        num_slices: M >= 1.
+        num_slices: number of slices, M >= 1.
         like_ND: features (n, d), whose width, dtype and device the directions have.
         seed: non-negative int below 2**64.
         step: non-negative int below 2**32; each step has its own directions.
@@ -166,7 +166,7 @@ def epps_pulley(p_NM: Tensor) -> Tensor:
         p_NM: projections of n samples, whose mean and deviation count.
 
     Returns:
-        Shape (m,), >= 0.
+        The statistic of each column, shape (m,), >= 0.
 
     >>> [round(float(value), 2) for value in epps_pulley(torch.tensor([[-1.0, 5.0], [1.0, 5.0]]))]
     [0.22, 7.88]

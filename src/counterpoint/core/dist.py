@@ -71,7 +71,7 @@ def leave_ranks(*, is_orderly: bool = True) -> None:
     """Leave the other processes together: a rank that leaves early would break their connection.
 
     Args:
-        is_orderly: wait for the others; False after an error that they may never hear of.
+        is_orderly: whether to wait for the others; False after an error that they may never hear of.
     """
     if not dist.is_initialized():
         return
@@ -187,7 +187,7 @@ def gather_rows(x_ND: Tensor) -> Tensor:
     a key on every rank, and all of them pull at it. bfloat16 and float16 are summed in float32.
 
     Args:
-        x_ND: (n, ...), of the same shape and dtype on every rank (see ``check_equal_batches``).
+        x_ND: rows of this rank, (n, ...), of the same shape and dtype on every rank (see ``check_equal_batches``).
 
     >>> gather_rows(torch.tensor([[1.0, 2.0]]))
     tensor([[1., 2.]])
@@ -199,7 +199,7 @@ def sum_over_ranks(x: Tensor) -> Tensor:
     """Entrywise sum of a tensor over ranks, the same on every rank; its gradient is summed over ranks, too.
 
     Args:
-        x: any shape, the same on every rank.
+        x: tensor of any shape, the same shape on every rank.
 
     >>> sum_over_ranks(torch.tensor([3.0]))
     tensor([3.])
@@ -214,7 +214,7 @@ def logsumexp_over_ranks(x: Tensor) -> Tensor:
     stays minus infinity and has gradient zero.
 
     Args:
-        x: any shape, the same on every rank.
+        x: tensor of any shape, the same shape on every rank.
 
     >>> logsumexp_over_ranks(torch.tensor([0.5, -torch.inf]))
     tensor([0.5000,   -inf])
@@ -234,7 +234,7 @@ def merge_columns(partial_M: Tensor, in_log_domain: bool) -> Tensor:
 
     Args:
         partial_M: per column, the sum or log-sum-exp over this rank's rows.
-        in_log_domain: they are log-sum-exps.
+        in_log_domain: whether they are log-sum-exps.
     """
     return logsumexp_over_ranks(partial_M) if in_log_domain else sum_over_ranks(partial_M)
 

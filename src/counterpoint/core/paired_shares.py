@@ -130,7 +130,7 @@ def score_interval(only_first: int, only_second: int, total: int) -> tuple[float
         total: N >= 1, all queries, b + c <= N.
 
     Returns:
-        Both ends.
+        Both ends of the interval.
 
     >>> [round(end, 3) for end in score_interval(1, 7, 21)]
     [-0.517, -0.026]

@@ -24,8 +24,8 @@ class Ranks:
     """This process among those that train together.
 
     Attributes:
-        rank: 0 <= rank < world_size.
-        local_rank: the same among the processes of this machine.
+        rank: number of this process, 0 <= rank < world_size.
+        local_rank: number of this process among those of this machine, from 0.
         world_size: number of processes.
         local_world_size: number of processes on this machine.
         address: machine of rank 0; empty for one process.
@@ -71,7 +71,7 @@ def part_of_ranks(text: str | None, environment: Mapping[str, str] = os.environ)
     """The part of a table that this process makes: its rank's share of the requested part.
 
     Args:
-        text: such as ``3/64``; None is all of the work, which the ranks of torchrun share.
+        text: part of the work, such as ``3/64``; None is all of the work, which the ranks of torchrun share.
         environment: environment variables of the process.
 
     Raises:

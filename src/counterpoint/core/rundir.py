@@ -311,8 +311,8 @@ def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = Fals
 
     Args:
         path: the folder.
-        needs_status: its ``run.json`` must be sound; False to repair it.
-        may_be_mixed: its ``run.json`` and ``resolved.yaml`` may be of two runs, for a caller that tells them apart.
+        needs_status: whether its ``run.json`` must be sound; False to repair it.
+        may_be_mixed: whether its ``run.json`` and ``resolved.yaml`` may be of two runs, which the caller tells apart.
 
     Raises:
         RunError: the path does not exist, is not a run, is damaged, or is one of another version.

@@ -26,8 +26,8 @@ def option(description: str, default: Any = None, **extra: Any) -> Any:
     """A field of settings.
 
     Args:
-        description: help; a field without one has no flag.
-        default: ``...`` where it must be given.
+        description: text of the help; a field without one has no flag.
+        default: value of the field if it is not given; ``...`` if it must be given.
         extra: ``hint``, the remedy shown after the allowed range when a value is refused; and what a field says of its
             flag beside its type: ``place`` (it is given by its place, under this name), ``flag`` (its own), ``whole``
             (commas belong to the name), ``alone`` (what the flag without a value means).

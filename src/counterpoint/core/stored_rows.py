@@ -23,7 +23,7 @@ class StoredRows:
     """Float32 rows of a ``.npy`` file; what was read stays in no memory but the system's own cache of files.
 
     Args:
-        path: an array (n, d) of numbers in C order. Whatever takes the place of the file, this one stays open.
+        path: .npy file of an array (n, d) of numbers in C order. Whatever takes the file's place, this one stays open.
 
     Raises:
         OSError: the file cannot be read.

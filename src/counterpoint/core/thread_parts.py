@@ -43,7 +43,7 @@ def in_turn(
         tasks: tasks to do.
         start: function that each thread calls; it returns the function that does a task, and may make its work space.
         touches: keys of what a task writes to.
-        most_threads: more do not pay; None for no limit.
+        most_threads: largest number of threads that pays; None for no limit.
 
     >>> total = torch.zeros(3)
     >>> in_turn([0, 1, 2, 1], lambda: lambda place: total[place].add_(1), lambda place: [place])

@@ -41,7 +41,7 @@ class LoadedPart(Generic[Part]):
 
     Attributes:
         part: the part.
-        origin: for the record, its ``name`` and the ``sha256`` of the file that holds it; empty if there is none.
+        origin: its ``name`` and the ``sha256`` of the file that holds it, for the record; empty if there is none.
     """
 
     part: Part
@@ -62,7 +62,7 @@ def load_part(
         setting: setting that has the name, such as ``loss.name``; errors begin with it.
         name: ``package.module:name`` of a class or function, marked as ``FlagText``; modules of the current folder are
             found, too.
-        accept: makes a part of what is returned, or raises ``UsageError``.
+        accept: function that makes a part of what is returned, or raises ``UsageError``.
         options: keyword arguments of the call.
 
     Raises:

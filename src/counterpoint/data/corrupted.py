@@ -112,7 +112,7 @@ def plasma(draws: CorruptionDraws, place: int, size: tuple[int, int], decay: flo
         draws: random numbers of the pictures.
         place: place of these clouds among the draws of a picture.
         size: height and width.
-        decay: >= 1; larger ones are smoother.
+        decay: root of the factor, >= 1, by which noise falls at each finer grid; larger ones are smoother.
     """
     side = 1 << (max(size) - 1).bit_length()
     noise_BN = 2.0 * draws.uniform(place, side * side) - 1.0
@@ -153,14 +153,14 @@ def corrupt(images_BCHW: Tensor, name: str, severity: int, *, ids_B: Tensor, see
     Source: hendrycks2019, section 3.1; differences are stated at each corruption.
 
     Args:
-        images_BCHW: uint8, 1 or 3 channels, sides >= 8.
+        images_BCHW: pictures, uint8, 1 or 3 channels, sides >= 8.
         name: a name of ``corruptions()``.
-        severity: 1 to 5.
+        severity: severity of the corruption, from 1 to 5.
         ids_B: int64 ids of the samples.
         seed: any non-negative int.
 
     Returns:
-        uint8, of the same shape.
+        The changed pictures, uint8, of the same shape.
 
     Raises:
         UsageError: a name that is not known.

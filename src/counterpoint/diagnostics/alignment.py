@@ -79,8 +79,8 @@ class CosineHistogram:
 
     Attributes:
         edges: bin edges from -1 to 1.
-        positive: counts for views of one sample.
-        negative: counts for different samples.
+        positive: number of cosines in each bin, for two views of one sample.
+        negative: number of cosines in each bin, for different samples.
         positive_mean: mean cosine between two views of one sample.
     """
 
@@ -236,7 +236,7 @@ def shortcut(statistics: tuple[Tensor, Tensor], z_ND: Tensor) -> ColourShortcut:
     Statistics are centred and scaled to unit deviation over both views before views are compared by cosine.
 
     Args:
-        statistics: of both views, (n, k) each, row by row, n >= 20.
+        statistics: statistics of both views, (n, k) each, row i of both for one sample, n >= 20.
         z_ND: embeddings of the first view.
 
     >>> k = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))

@@ -27,10 +27,10 @@ class ClassGeometry:
 
     Attributes:
         rows_ND: unit-length features less the centre, float64.
-        place_N: of each sample's class, a row of the means.
+        place_N: row of ``means_CD`` that holds the mean of each sample's class.
         means_CD: class means less the centre.
         centre_D: mean of the class means.
-        counts_C: samples of each class, >= 1.
+        counts_C: number of samples of each class, >= 1.
         labels_C: the classes' numbers, ascending.
         noise: length below which a difference of means is rounding.
     """
@@ -103,8 +103,8 @@ def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> Interval:
     the distance and is not taken off.
 
     Args:
-        classes: from ``class_geometry``; two or more classes.
-        optimum_CC: cosines, float64 (C, C), rows in the order of ``labels_C``.
+        classes: result of ``class_geometry`` for two or more classes.
+        optimum_CC: cosines at the optimum, float64 (C, C), rows in the order of ``labels_C``.
 
     Raises:
         ValueError: one class only, or another number of classes.
@@ -139,8 +139,8 @@ def mean_interval(classes: ClassGeometry, statistic: Callable[[Tensor], Tensor])
     sample adds nothing, as nothing is known of its scatter.
 
     Args:
-        classes: from ``class_geometry``.
-        statistic: f, from class means (C, D), not centred, to one number; differentiable.
+        classes: result of ``class_geometry``.
+        statistic: f, a differentiable function of the class means (C, D), not centred, that gives one number.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     >>> figure = mean_interval(class_geometry(z, torch.tensor([0, 0, 1])), lambda means_CD: means_CD[0, 0])
@@ -240,7 +240,7 @@ def mean_cosine(means_CD: Tensor, is_one_C: Tensor, *, noise: float = 0.0) -> Te
 
     Args:
         means_CD: means of all classes, of features or of an optimum.
-        is_one_C: the classes; NaN of fewer than two that have a direction.
+        is_one_C: bool (C,), true for the classes to compare; the result is NaN for fewer than two with a direction.
         noise: length of a centred mean up to which it counts as zero.
 
     >>> round(float(mean_cosine(torch.eye(3, dtype=torch.float64), torch.tensor([True, True, False]))), 6)
@@ -262,7 +262,7 @@ def rare_cosine(classes: ClassGeometry) -> Interval:
     Source: fang2021, whose figures show it of a classifier's weights; here class means.
 
     Returns:
-        In [-1, 1]; NaN without rare classes.
+        The cosine, in [-1, 1], with its interval; NaN if there are no rare classes.
 
     >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> round(rare_cosine(class_geometry(z, torch.tensor([0, 0, 1, 2]))).value, 6)

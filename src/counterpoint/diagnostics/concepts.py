@@ -65,8 +65,8 @@ class Purity:
     """The commonest class among the samples that activate each dimension.
 
     Attributes:
-        share_D: its share, NaN where nothing activates the dimension.
-        class_D: its number, -1 where nothing does.
+        share_D: share of that class among them, (D,); NaN for a dimension that no sample activates.
+        class_D: number of that class, (D,); -1 for a dimension that no sample activates.
         is_named_D: whether the dimension can be named after the class, because its share is above the class's share
             of all samples by more than chance: its exact one-sided lower bound (clopper1934) is. The level,
             ``NAMING_LEVEL``, holds for all classes and live dimensions together (Bonferroni).
@@ -94,7 +94,7 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     Args:
         z_ND: features.
         labels_N: class numbers.
-        threshold: t, above which a feature is active.
+        threshold: t, the absolute value above which a feature of a unit-length vector is active.
 
     >>> z, labels = torch.tensor([[1.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1])
     >>> class_purity(z, labels).consistency
@@ -133,7 +133,7 @@ def consistency_interval(z_ND: Tensor, labels_N: Tensor, *, threshold: float = S
     Args:
         z_ND: features.
         labels_N: class numbers; samples with a negative one are left out.
-        threshold: above which a feature is active.
+        threshold: absolute value above which a feature of a unit-length vector is active.
 
     >>> z, labels = torch.eye(2).repeat(20, 1), torch.tensor([0, 1]).repeat(20)
     >>> consistency_interval(z, labels)
@@ -193,9 +193,9 @@ def top_concepts(
 
     Args:
         z_ND: features; values are those of the unit-length features.
-        num_concepts: at most this many live dimensions.
-        num_samples: at most this many samples each; for sparse codes only samples that activate the dimension.
-        threshold: above which a feature is active.
+        num_concepts: largest number of dimensions; those that no sample activates are left out.
+        num_samples: largest number of samples of each dimension, all of which activate it.
+        threshold: absolute value above which a feature of a unit-length vector is active.
     """
     unit_ND, active_ND = unit_rows(z_ND), is_active(z_ND, threshold)
     expected_D, fires_D = expected_activation(z_ND), active_ND.double().mean(dim=0)

@@ -43,8 +43,8 @@ def spread(spectrum_D: Tensor, num_samples: int) -> float:
     1 of features without a common part. 0.01 means that samples point the same way to within 0.6 degrees.
 
     Args:
-        spectrum_D: of the unit-length features, from ``spectra.covariance_spectrum``, whose sum it is.
-        num_samples: that they were estimated from.
+        spectrum_D: eigenvalues of the covariance of the unit-length features, from ``spectra.covariance_spectrum``.
+        num_samples: number of samples that the covariance was estimated from.
 
     >>> from counterpoint.diagnostics.spectra import covariance_spectrum
     >>> z = torch.tensor([[3.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -1.0]])
@@ -59,7 +59,7 @@ def duplicate_share(first_N: Tensor, num_rows: int) -> float:
 
     Args:
         first_N: positions of the first of equal rows, from ``distinct_rows``.
-        num_rows: of all rows.
+        num_rows: number of all rows.
 
     >>> duplicate_share(torch.tensor([0, 1]), 4)
     0.5
@@ -114,10 +114,10 @@ def neighbour_counts(z_ND: Tensor, k: int = NUM_NEIGHBOURS) -> Tensor:
 
     Args:
         z_ND: features; at most ``MOST_COMPARED`` samples, evenly spaced, are compared at unit length.
-        k: neighbours of each; at most N - 1 are there.
+        k: number of neighbours of each sample, >= 1; at most N - 1 are taken.
 
     Returns:
-        Counts (N,), float64.
+        Counts, float64, one for each compared sample.
 
     >>> neighbour_counts(torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.3]]), k=1)
     tensor([1., 2., 0.], dtype=torch.float64)
@@ -162,10 +162,10 @@ class NearCopies:
     Attributes:
         share: share of the distinct samples that are ten times as near to a few others as to the next one; 0 where that
             is no more than a smooth manifold has.
-        distinct: share of the samples that is left where of each group one is kept.
-        rows_R: positions of some samples that have one, the nearest first.
-        hub: share of the samples asked about that have one and the same other among their 10 nearest by distance.
-        hub_row: its position; -1 where this was not measured.
+        distinct: share of the distinct samples that remains if only one of each group of near-copies is kept.
+        rows_R: positions of some samples that have near-copies, the nearest first.
+        hub: share of the samples asked about that have the most frequent neighbour among their 10 nearest by distance.
+        hub_row: position of that neighbour; -1 if it was not measured.
     """
 
     share: float

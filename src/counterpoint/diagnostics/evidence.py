@@ -42,9 +42,9 @@ class Measurements(Record):
     A figure is None where something needed was not given, or where it does not exist.
 
     Attributes:
-        num_samples: how many vectors.
-        num_dims: of how many dimensions.
-        intervals: both ends of the 95 % interval of those figures that have one.
+        num_samples: number of vectors.
+        num_dims: number of dimensions of the vectors.
+        intervals: both ends of the 95 % interval, by the names of the figures that have one.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -78,14 +78,14 @@ class Concept(Record):
     """One dimension and the samples that activate it most. Its values are also items by their names.
 
     Attributes:
-        dim: its number.
+        dim: number of the dimension, from 0.
         fires: share of samples that activate it.
         mean_activation: mean value over those samples.
         expected_activation: mean absolute value over all samples.
         values: the largest values, descending.
         purity: share of the commonest class among the samples that activate it.
-        top_class: that class; None if it is no more common there than chance allows.
-        names: of the top samples.
+        top_class: name of that class; None if it is no more common there than chance allows.
+        names: names of the samples with the largest values.
         top: positions of the samples with the largest values; not written.
     """
 
@@ -109,7 +109,7 @@ class ColourShortcut(Record):
     Attributes:
         overlap: share of cases in which two views of one picture have more similar colours than two pictures.
         followed: share of pictures whose closest other picture in the embedding is among the closest 5 % by colours.
-        num_samples: that were looked at.
+        num_samples: number of pictures in the test.
     """
 
     overlap: Figure = None
@@ -121,11 +121,11 @@ class ToldApart(Record):
     """Result of a linear classifier that tells held-out samples from as many training samples of the same classes.
 
     Attributes:
-        auc: probability that it puts a held-out sample above a training sample, each left out of its fit.
-        chance: the same of parts that were shuffled within classes, in the mean.
-        error: standard deviation of that.
-        num_samples: of both parts.
-        has_classes: whether as many of each class were compared.
+        auc: probability that it ranks a held-out sample above a training sample, each left out of its fit.
+        chance: mean of this probability over parts that were shuffled within classes.
+        error: standard deviation of this probability over the shuffled parts.
+        num_samples: number of samples of both parts together.
+        has_classes: whether the samples have labels, and both parts as many of each class.
     """
 
     auc: Figure = None
@@ -146,9 +146,9 @@ class AlteredInput(Record):
     """Pictures that differ from those of training by one change; undoing it restores the distribution of channels.
 
     Attributes:
-        change: what was done to them, in words; two where either explains it.
-        distance: from the statistics of training, in deviations of single pictures.
-        undone: the same after the change was undone.
+        change: change of the pictures, in words; two changes if either explains the difference.
+        distance: distance of the pictures from the statistics of training, in deviations of single pictures.
+        undone: distance after the change was undone.
     """
 
     change: Text = ""
@@ -165,17 +165,17 @@ class HeldOutRecord(Record):
     """Training samples beside those that were held out of training.
 
     Attributes:
-        parts: figures of the embedding of as many samples of either part, evenly spaced: ``TRAINING`` and ``HELD_OUT``.
-        gap: mean cosine of two views of a sample, of training samples less that of held-out ones; None without views.
+        parts: figures of the embedding by part, ``TRAINING`` and ``HELD_OUT``, of equally many samples, evenly spaced.
+        gap: mean cosine of two views of a training sample minus that of a held-out sample; None without views.
         low: lower end of its 95 % interval (Welch).
         high: upper end.
-        num_held_out: samples that were held out.
-        num_copies: of these, samples whose content is that of a training sample, by its hash.
-        num_same_features: samples whose representation equals that of a training sample to the last bit.
-        copies_low: lower end of the 95 % interval (Wilson) of the share of samples that are either.
+        num_held_out: number of samples that were held out.
+        num_copies: number of held-out samples whose content is that of a training sample, by its hash.
+        num_same_features: number of held-out samples whose representation is that of a training sample to the last bit.
+        copies_low: lower end of the 95 % interval (Wilson) of the share of held-out samples that ``num_either`` counts.
         copies_high: upper end.
-        num_either: samples that are either.
-        told: how well a classifier tells both parts apart, by ``EMBEDDING`` and by ``RAW_INPUT``.
+        num_either: number of held-out samples that ``num_copies`` or ``num_same_features`` counts.
+        told: results of a classifier that tells both parts apart, by its input, ``EMBEDDING`` or ``RAW_INPUT``.
     """
 
     parts: Mapping[str, Measurements] = Field(default_factory=dict)
@@ -195,8 +195,8 @@ class ClassRow(Record):
     """Figures of one class.
 
     Attributes:
-        name: of the class.
-        count: its samples.
+        name: name of the class.
+        count: number of its samples.
         spread: mean squared distance of its unit-length samples from their mean: 0 collapsed, at most 1.
         is_rare: whether it is one of the rare classes (``class_geometry.rare_classes``).
     """
@@ -211,21 +211,21 @@ class OptimumRecord(Record):
     """Cosines of class means beside those that the loss would have them at.
 
     Attributes:
-        question: what the optimum is for, in words: loss, negatives, temperature...
-        measured: cosines of class means, not centred, rows as those of the classes.
-        optimum: the same at the optimum.
+        question: conditions of the optimum, in words, by name: loss, negatives, temperature...
+        measured: measured cosines of the class means, not centred, rows in the order of the classes.
+        optimum: cosines of the class means at the optimum.
         distance: root mean square difference over pairs of classes.
         low: lower end of its 95 % interval over samples.
         high: upper end.
-        held_out: the distance of held-out samples, where they have all classes.
+        held_out: distance of the held-out samples; None if they lack a class, or nothing was held out.
         risk: class-level risk of the optimum.
-        lower_bound: no unit class means have less.
-        relative_gap: of both, as a share of the solver's scale.
-        status: what is known of the optimum, in words.
-        is_certified: the gap is within the tolerance.
-        merged: names of classes that share one vector at the optimum.
+        lower_bound: number that the risk of no unit class means is below.
+        relative_gap: ``risk`` minus ``lower_bound``, as a share of the solver's scale.
+        status: certainty of the optimum, in words.
+        is_certified: whether the gap is within the tolerance.
+        merged: groups of classes, by name, that share one vector at the optimum.
         rare_cosine: mean cosine between the centred means of rare classes at the optimum.
-        notes: what a reader must know.
+        notes: remarks that a reader must know.
     """
 
     question: Mapping[str, Text] = Field(default_factory=dict)
@@ -249,15 +249,15 @@ class ClassRecord(Record):
     """The classes of an embedding.
 
     Attributes:
-        rows: the classes, in the order of their numbers.
-        num_unlabelled: samples without a class, which are left out.
+        rows: figures of each class, in the order of the classes' numbers.
+        num_unlabelled: number of samples without a class, which are left out.
         within_share: share of the variance that lies within classes; 0 at every optimum.
         rare_cosine: mean cosine between the centred means of rare classes; None without any.
         low: lower end of its 95 % interval over samples.
         high: upper end.
-        frequent_cosine: the same of the other classes; None of fewer than two.
+        frequent_cosine: mean cosine between the centred means of the other classes; None for fewer than two.
         optimum: the comparison with theory; None if there is none.
-        why_no_optimum: the reason.
+        why_no_optimum: reason why there is no comparison, in words; may be empty.
         shared: pairs of classes whose samples lie in one cluster.
         parted: classes whose samples lie in two far clusters.
     """
@@ -302,26 +302,26 @@ class Evidence:
     Attributes:
         places: measurements by place; the embedding's are always there.
         loss: last training loss.
-        chance: its value for an encoder that has learned nothing.
-        floor: its lowest possible value.
+        chance: loss of an encoder that has learned nothing.
+        floor: lowest possible loss.
         votes: kNN accuracies of representation, embedding and baselines, on the same queries.
-        is_nonnegative: the embedding has no negative entries, so that silent dimensions and low ranks are part of the
-            design.
-        is_supervised: the encoder learned from labels, which draws the samples of a class together.
-        weight_change: how far training has moved the encoder's weights, over their length before; None if that is
-            not known.
+        is_nonnegative: whether the embedding has no negative entries, so that silent dimensions and low ranks are part
+            of the design.
+        is_supervised: whether the encoder learned from labels, which draws the samples of a class together.
+        weight_change: length of the change that training made to the encoder's weights, over their length before; None
+            if that is not known.
         not_finite: names of the samples that were left out, as their features hold NaN or infinity.
-        shortcut: how well colours alone match the views of a picture.
-        pairs: which negatives the loss pushes, and which samples are too close.
-        levers: what the run can change, as its method and settings have it; nothing for features from anywhere.
-        values: of the run's settings, by path, with every ``auto`` filled in.
-        classes: how the classes of the embedding lie; None without labels.
-        held_out: training samples beside held-out ones; None except for a run's own samples.
+        shortcut: test whether colours alone match the views of a picture.
+        pairs: weights that the loss gives to negatives, and samples that are too close.
+        levers: changes and steps that the run allows, by method and settings; few or none for features without a run.
+        values: values of the run's settings, by path, with every ``auto`` filled in.
+        classes: figures of the classes of the embedding; None without labels.
+        held_out: comparison of training samples with held-out ones; None except for a run's own samples.
         suspects: names of the samples that a check is about, by the name of the check.
-        altered: what was done to the pictures since training; None if nothing is known of it.
-        gaussian_by: why the embedding should be Gaussian in every direction: its ``loss`` is the distance from that, or
-            ``theory`` says that its loss leads there; empty where another shape is right, or nothing is known.
-        reconstruction: share of the features' variance that a sparse code gives back; None of other embeddings.
+        altered: change of the pictures since training; None if none is known.
+        gaussian_by: reason why the embedding should be Gaussian in every direction: its ``loss`` is the distance from
+            that, or ``theory`` says that its loss leads there; empty if another shape is right, or nothing is known.
+        reconstruction: share of the features' variance that a sparse code gives back; None for other embeddings.
         consistency: class consistency of the units of a sparse code; None without labels, and where no
             labelled sample activates one.
     """

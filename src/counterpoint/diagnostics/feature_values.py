@@ -49,10 +49,10 @@ class OutlierSamples:
     Attributes:
         rows_R: samples so far from all others that every other figure is measured without them, the farthest first.
         variance: share of the mean squared distance from the median that outliers have.
-        effective_rank: that of all samples, outliers included; NaN where there are none, as the next three.
+        effective_rank: effective rank of all samples, outliers included; NaN if there are none, as for the next three.
         rankme: RankMe of all samples, outliers included.
-        participation_ratio: that of all samples, outliers included.
-        vanished: directions that have vanished of all samples, outliers included.
+        participation_ratio: participation ratio of all samples, outliers included.
+        vanished: number of vanished directions of all samples, outliers included.
     """
 
     rows_R: Tensor
@@ -86,7 +86,7 @@ def outlier_rows(z_ND: Tensor, labels_N: Tensor | None = None) -> Tensor:
         labels_N: class numbers, -1 for a sample without a label.
 
     Returns:
-        Positions (R,). Unchanged by shifting z, and by scaling all of it; none of fewer than 20 samples.
+        Positions (R,). Unchanged by shifting z, and by scaling all of it; none for fewer than 20 samples.
 
     >>> z = torch.randn(100, 8, generator=torch.Generator().manual_seed(0))
     >>> z[7] += 50
@@ -177,8 +177,8 @@ class Scales:
         spread: standard deviation of the largest dimension over that of the smallest one that is not silent.
         standard_first_share: share of the first direction of standardised features.
         standard_participation: participation ratio of standardised features.
-        standard_vanished: directions that have vanished in standardised features.
-        order: rank correlation between the place of a dimension and its scale; -1 of principal components.
+        standard_vanished: number of directions that have vanished in standardised features.
+        order: rank correlation between the place of a dimension and its scale; -1 for principal components.
     """
 
     first_share: float
@@ -199,8 +199,8 @@ def measure_scales(z_ND: Tensor, ordered_DS: Tensor, num_distinct: int) -> Scale
 
     Args:
         z_ND: features as they are.
-        ordered_DS: from ``ordered_values``.
-        num_distinct: samples without copies.
+        ordered_DS: values of each dimension, ascending, from ``ordered_values``.
+        num_distinct: number of samples without copies.
 
     >>> z = torch.randn(1000, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     >>> z[:, 12:] *= 1e-4
@@ -271,7 +271,7 @@ def distinct_values(ordered_DS: Tensor) -> float:
     is nearly always 0 and differs otherwise counts as one that never repeats a value. NaN where none is left.
 
     Args:
-        ordered_DS: from ``ordered_values``.
+        ordered_DS: values of each dimension, ascending, from ``ordered_values``.
 
     >>> distinct_values(ordered_values(torch.randn(100, 3).sign())), distinct_values(torch.ones(3, 100))
     (2.0, nan)
@@ -293,7 +293,7 @@ def saturated_share(ordered_DS: Tensor) -> float:
     added. NaN without such dimensions.
 
     Args:
-        ordered_DS: from ``ordered_values``.
+        ordered_DS: values of each dimension, ascending, from ``ordered_values``.
 
     >>> z = ordered_values(torch.randn(2000, 4, generator=torch.Generator().manual_seed(0)))
     >>> round(saturated_share(z), 2), round(saturated_share(z.clamp(-1, 1)), 2)

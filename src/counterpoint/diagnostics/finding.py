@@ -17,15 +17,15 @@ class JudgedFact(Record):
     """The result of one check of features or data.
 
     Attributes:
-        level: how bad it is.
-        title: what was found, in one sentence.
-        text: what it means, or how it comes about, in two sentences.
-        remedy: what to do.
+        level: severity of the result.
+        title: sentence that says what was found.
+        text: meaning or cause of the result, in two sentences.
+        remedy: advice on what to do.
         measured: the figure that decides.
         low: lower end of its 95 % interval; None without an interval.
         high: upper end.
         reference: value to compare it with.
-        reference_name: what that is, in words.
+        reference_name: name of that value, in words.
     """
 
     level: Level = "note"
@@ -52,12 +52,12 @@ class Finding(JudgedFact):
     """One finding about features.
 
     Attributes:
-        name: its code, as in ``findings.CATALOGUE``.
-        reference: what the figure is compared with; most figures count what should not be there.
-        better: which way the figure gets better.
+        name: code of the finding, as in ``findings.CATALOGUE``.
+        reference: value to compare the figure with; by default 0, as most figures count what should not be there.
+        better: direction in which the figure gets better; empty for neither.
         confirm: one cheap test that would confirm it, with its command.
         changes: the settings that the first remedy changes, for ``diagnose --fix``: path to value, as in a config.
-        cannot_tell: what this finding leaves open.
+        cannot_tell: question that this finding leaves open.
         samples: names of some samples that it is about.
     """
 

@@ -97,16 +97,16 @@ class Findings(Record, Printed):
     """A diagnosis: all findings with what they were drawn from.
 
     Attributes:
-        answer: whether the features are good, in words (``gain.answer``).
-        findings: worst first.
+        answer: sentence that says whether the features are good (``gain.answer``).
+        findings: the findings, worst first.
         places: measurements by place.
-        concepts: what single dimensions mean.
+        concepts: dimensions with the samples that activate them most.
         settings: thresholds and sample counts that the figures depend on.
         unjudged: missing input that a verdict would use (see ``Evidence.not_looked_at``).
-        levers: what the run can change, for findings about accuracies that are drawn again.
-        classes: how the classes of the embedding lie, beside the optimum of theory; None without labels.
-        held_out: training samples beside held-out ones; None except for a run's own samples.
-        pairs: which negatives the loss pushes, and which samples are too close.
+        levers: changes and steps that the run allows, for findings about accuracies that are drawn again.
+        classes: figures of the classes of the embedding, beside the optimum of theory; None without labels.
+        held_out: comparison of training samples with held-out ones; None except for a run's own samples.
+        pairs: weights that the loss gives to negatives, and samples that are too close.
     """
 
     answer: str = ""
@@ -212,8 +212,8 @@ def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
     """Draw the findings about accuracies, and with them the verdict, from an evaluation of the same run.
 
     Args:
-        findings: as they were written, perhaps before there was an evaluation, or from an earlier one.
-        rows: of the evaluation; empty if there is none, and the findings stay as they are.
+        findings: findings as they were written, perhaps before there was an evaluation, or from an earlier one.
+        rows: rows of the evaluation; empty if there is none, and the findings stay as they are.
     """
     if not rows:  # the diagnosis has its own
         return findings

@@ -24,10 +24,10 @@ class Gain:
     """Accuracy that one classifier has on the features, beside the best baseline.
 
     Attributes:
-        classifier: kNN or the probe.
+        classifier: name of the classifier, kNN or the probe.
         learned: accuracy of the features.
-        baseline: accuracy of the best that training did not make; None if none was measured.
-        difference: of both on the same queries, p corrected for both classifiers; None if it is not known.
+        baseline: accuracy of the best features that training did not make; None if none was measured.
+        difference: difference of both on the same queries, p corrected for both classifiers; None if it is not known.
     """
 
     classifier: str
@@ -75,8 +75,8 @@ def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
     """Say in one sentence whether the features beat the baselines, by which classifier, and what is chance.
 
     Args:
-        votes: see ``gains``.
-        is_rows: the samples are rows of numbers; where nothing is gained the sentence says what to do instead.
+        votes: rows of an evaluation, or of the diagnosis itself.
+        is_rows: whether the samples are rows of numbers; if nothing is gained, the sentence says what to do instead.
 
     >>> answer([])
     'whether the features are good was not measured'

@@ -41,13 +41,13 @@ class GaussianSlices:
         worst: distance of the slice that departs most.
         limit: distance that no slice of Gaussian features has, with 95 % probability for all slices together.
         typical: distance of the median random slice.
-        num_slices: slices of all kinds.
-        num_random: random slices beyond the limit.
-        num_principal: principal directions beyond the limit.
-        num_dims: single dimensions beyond the limit.
-        dim: number of the dimension that the worst slice is, or mostly is; NaN of a mixture of dimensions.
-        skewness: of the worst slice.
-        kurtosis: of the worst slice; 3 of a Gaussian.
+        num_slices: number of slices of all kinds.
+        num_random: number of random slices beyond the limit.
+        num_principal: number of principal directions beyond the limit.
+        num_dims: number of single dimensions beyond the limit.
+        dim: number of the dimension that the worst slice is, or mostly is; NaN for a mixture of dimensions.
+        skewness: skewness of the worst slice.
+        kurtosis: kurtosis of the worst slice; 3 for a Gaussian.
         rows: positions of the samples at both ends of the worst slice, the farther end first.
     """
 
@@ -192,8 +192,8 @@ def critical_value(num_slices: int, level: float = LEVEL) -> float:
     Source: zolotarev1961; baringhaus1988.
 
     Args:
-        num_slices: M >= 1, which may depend on each other.
-        level: in (0, 1).
+        num_slices: number of slices, M >= 1; they may depend on each other.
+        level: largest probability that the value is exceeded, in (0, 1).
     """
     first, *others = null_weights()
     factor = math.prod((1 - other / first) ** -0.5 for other in others)

@@ -47,7 +47,7 @@ class LabelAgreement:
         shared: pairs of labels that lie in one cluster, by class number.
         parted: labels that lie in two far clusters, by class number.
         accuracy: share of the samples whose label the votes name.
-        chance: the same of labels at random.
+        chance: share that random labels would have.
     """
 
     noise: Interval

@@ -47,22 +47,22 @@ class MeasuredFeatures:
         z_ND: features of all samples but outliers.
         views: features of two views of some samples; None if there are none.
         labels_N: class numbers, -1 for a sample without a label; None for data without labels.
-        threshold: above which a feature of a unit-length vector is active.
+        threshold: absolute value above which a feature of a unit-length vector is active.
         outliers: samples far from all others, which are in no other figure.
-        is_directional: only directions count, as losses of cosines have it; else slices are those of features as given.
+        is_directional: whether only directions count, as in losses of cosines; else slices are of features as given.
         unit_ND: unit-length features, float64.
         spectrum_D: singular values of the covariance of the unit-length features, descending.
         sigma_K: singular values of the unit-length features, not centred, descending.
-        near: samples with near-copies.
-        num_distinct: samples without copies, which span no direction of their own.
-        vanished: directions that carry nothing.
-        cosines: of the views, and of different samples among them.
+        near: shares and positions of the samples with near-copies.
+        num_distinct: number of samples without copies, which span no direction of their own.
+        vanished: counts of the directions that carry nothing.
+        cosines: histogram of the cosines of two views, and of different samples among them; None without views.
         classes: class means and samples around them; None without labels.
-        agreement: of labels with the features; None without labels.
-        neighbours_N: how often each of some samples is among the nearest of others.
+        agreement: agreement of the labels with the features; None without labels.
+        neighbours_N: number of times that each of some samples is among the nearest of others.
         ordered_DS: values of each dimension over some samples, ascending.
-        scales: raw features beside standardised ones.
-        slices: random slices, principal ones and single dimensions beside a Gaussian.
+        scales: figures of the raw features beside those of standardised ones.
+        slices: distances of random slices, principal ones and single dimensions from a Gaussian.
     """
 
     z_ND: Tensor
@@ -108,11 +108,11 @@ class Place:
     """Measurements with the arrays behind them.
 
     Attributes:
-        figures: by metric.
-        spectrum: of the covariance of the unit-length features.
-        cosines: of the views.
+        figures: the figures, by metric.
+        spectrum: singular values of the covariance of the unit-length features, descending.
+        cosines: histogram of the cosines of two views, and of different samples among them; None without views.
         suspects: positions of the samples that a check is about, by the name of the check, the clearest first.
-        agreement: of labels with the features; None without labels.
+        agreement: agreement of the labels with the features; None without labels.
     """
 
     figures: Measurements
@@ -193,8 +193,8 @@ def measure_place(
         z_ND: features of all samples.
         views: features of two views of some samples, for alignment.
         labels: class numbers, -1 for a sample without a label, for class consistency and class means.
-        threshold: above which a feature is active.
-        is_directional: the loss sees directions only, so that slices are those of unit-length features.
+        threshold: absolute value above which a feature of a unit-length vector is active.
+        is_directional: whether the loss sees directions only, so that slices are those of unit-length features.
         only: names of the metrics that are measured; all by default.
     """
     num_samples, outliers = len(z_ND), look_for_outliers(z_ND, labels)

@@ -32,10 +32,10 @@ class PairBatch:
     """Embeddings of a batch.
 
     Attributes:
-        z0_ND: of the first view, float64.
-        z1_ND: of the second.
+        z0_ND: embeddings of the first view, (N, D), float64.
+        z1_ND: embeddings of the second view, of the same shape.
         labels_N: class numbers, -1 where unknown; None without labels.
-        is_copy_NN: which other samples are near-copies.
+        is_copy_NN: bool (N, N), true where two different samples are near-copies.
     """
 
     z0_ND: Tensor
@@ -121,10 +121,10 @@ class NearSamples:
     """Close pairs of samples.
 
     Attributes:
-        is_copy_NN: which other samples are near-copies; symmetric.
+        is_copy_NN: bool (N, N), true where two different samples are near-copies; symmetric.
         pairs_P2: positions of the closest pairs of different samples, exact copies left out, closest first.
-        cosine_P: their cosines, each the mean over both views of the one and of the other.
-        own_P: mean cosine of the two views of either.
+        cosine_P: cosines of these pairs, each the mean over both views of the one and of the other.
+        own_P: cosine of the two views of one sample, the mean over both samples of a pair.
     """
 
     is_copy_NN: Tensor
@@ -152,8 +152,8 @@ def near_samples(
 
     Args:
         z0_ND: embeddings of the first view, N <= ``MOST_COMPARED``.
-        z1_ND: of the second view.
-        plain_ND: of the samples themselves, without augmentation.
+        z1_ND: embeddings of the second view.
+        plain_ND: embeddings of the samples themselves, without augmentation.
         raw_NF: the samples, as numbers that can be compared (small pictures); None if they are not at hand.
         num_pairs: largest number of closest pairs that are kept.
 

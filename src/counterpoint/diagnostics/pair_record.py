@@ -12,11 +12,11 @@ class NearPair(Record):
     """Two samples whose views are close.
 
     Attributes:
-        cosine: mean over the views of the one and of the other.
-        own: mean cosine of the two views of either.
-        names: of both.
-        classes: of both; empty where one is not known.
-        is_copy: they are near-copies.
+        cosine: cosine of the samples, the mean over the views of the one and of the other.
+        own: cosine of the two views of one sample, the mean over both samples.
+        names: names of both samples.
+        classes: classes of both samples; empty if one is not known.
+        is_copy: whether they are near-copies.
     """
 
     cosine: Figure = None
@@ -30,23 +30,23 @@ class PairRecord(Record):
     """Pairs of a run, in batches of its own size. Figures of alpha are None if the loss weighs no pairs.
 
     Attributes:
-        loss: its name.
-        why: why nothing is known of alpha; empty where it is.
-        temperature: of the loss; None for a loss without one.
-        run_batch: samples that one call of the loss has in training.
-        batch_size: samples of each batch that was looked at.
-        num_negatives: vectors that repel each anchor.
+        loss: name of the loss.
+        why: reason why nothing is known of alpha; empty if it is known.
+        temperature: temperature of the loss; None for a loss without one.
+        run_batch: number of samples that one call of the loss has in training.
+        batch_size: number of samples of each batch that was measured.
+        num_negatives: number of vectors that repel each anchor.
         effective_negatives: exp of the entropy of an anchor's weights, mean over anchors and batches.
-        effective_low: lower end of its 95 % interval, over batches; None of one batch.
+        effective_low: lower end of its 95 % interval, over batches; None for a single batch.
         effective_high: upper end.
         hardest_share: share of the weight that one in a hundred negatives have, those that weigh most.
         copy_share: share of samples that have a near-copy.
         copy_mass: share of the weight of negatives that falls on near-copies of the anchor's sample.
-        copy_low: lower end of its 95 % interval, over batches; None of one batch.
+        copy_low: lower end of its 95 % interval, over batches; None for a single batch.
         copy_high: upper end.
-        copy_chance: what it would be if all negatives weighed alike.
+        copy_chance: value that ``copy_mass`` would have if all negatives weighed alike.
         class_mass: share of the weight of negatives that falls on the anchor's own class; None without labels.
-        class_chance: what it would be if all negatives weighed alike.
+        class_chance: value that ``class_mass`` would have if all negatives weighed alike.
         nearest: the closest pairs of different samples, exact copies left out.
     """
 

@@ -41,9 +41,9 @@ class Step:
     """One step to try against a fault.
 
     Attributes:
-        lever: what a run must have for it.
-        words: as advice, with the flag.
-        change: from the values of a run's settings, the settings to change; empty where nothing is trained again.
+        lever: setting or step that a run must have for it.
+        words: text of the advice, with the flag.
+        change: function of a run's settings that gives the settings to change; none if nothing is trained again.
     """
 
     lever: Lever
@@ -55,9 +55,9 @@ def advice(evidence: Evidence, *steps: Step, otherwise: str = "") -> dict[str, A
     """The fields ``remedy`` and ``changes`` of a finding: the steps that the run can take, the first with its settings.
 
     Args:
-        evidence: with the levers of the run, and the values of its settings.
-        steps: best first.
-        otherwise: where there is no such step, as for features from anywhere.
+        evidence: evidence with the levers of the run, and the values of its settings.
+        steps: steps to choose from, best first.
+        otherwise: advice if the run can take none of the steps, as for features without a run.
     """
     usable = [step for step in steps if step.lever in evidence.levers]
     words = [step.words for step in usable]

@@ -40,7 +40,7 @@ def matched_parts(first_N: Tensor, second_N: Tensor, labels_N: Tensor | None) ->
 
     Args:
         first_N: positions of one part.
-        second_N: of the other.
+        second_N: positions of the other part.
         labels_N: class numbers of all samples; those without one are left out where others have one.
 
     >>> matched_parts(torch.tensor([0, 1, 2]), torch.tensor([3, 4]), torch.tensor([0, 0, 1, 0, 0]))
@@ -71,9 +71,9 @@ def told_apart(
 
     Args:
         first_ND: features of one part.
-        second_ND: of the other, as many and of the same classes; None of fewer than 20.
-        labels_N: class numbers of a part, the same for both; None without any.
-        generator: shuffles.
+        second_ND: features of the other part, as many and of the same classes; with fewer than 20 the result is None.
+        labels_N: class numbers of a part, the same for both; None if there are none.
+        generator: source of the random numbers that shuffle.
 
     >>> z = torch.randn(200, 8, generator=torch.manual_seed(0))
     >>> told_apart(z[:100], z[100:], None, generator=torch.manual_seed(0)).is_apart
@@ -125,9 +125,9 @@ def altered_input(moments_NP: Tensor, mean_C: Tensor, std_C: Tensor) -> AlteredI
     which differ in all moments at once, are not taken for altered ones.
 
     Args:
-        moments_NP: from ``picture_moments``, of values in [0, 1].
-        mean_C: of the channels in training.
-        std_C: of the channels in training; 1 of a constant one.
+        moments_NP: moments of the pictures, from ``picture_moments``, of values in [0, 1].
+        mean_C: mean of each channel in training.
+        std_C: standard deviation of each channel in training; 1 for a constant one.
 
     >>> x = torch.rand(400, 1, 8, 8, generator=torch.manual_seed(0)) ** 2
     >>> channels = x.double().mean()[None], x.double().std()[None]
@@ -174,7 +174,7 @@ def order_share(z_ND: Tensor, labels_N: Tensor | None = None) -> float:
     logarithms of their lengths.
 
     Args:
-        z_ND: features in their order; NaN of fewer than 100.
+        z_ND: features in their order; with fewer than 100 rows the result is NaN.
         labels_N: class numbers, whose means are taken away first, so that rows in the order of their classes show none.
 
     >>> z = torch.randn(1000, 8, generator=torch.Generator().manual_seed(0))

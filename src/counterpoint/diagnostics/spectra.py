@@ -36,7 +36,7 @@ def covariance_spectrum(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
 
     Args:
         z_ND: features, n >= 2.
-        normalize: scale each row to unit length before.
+        normalize: whether each row is scaled to unit length first.
 
     Returns:
         float64 tensor (d,), non-negative. Unchanged by rotating or shifting z (shifting: without normalize).
@@ -71,7 +71,7 @@ def without_rounding(lambda_D: Tensor, mean_square: float) -> Tensor:
     """Eigenvalues of a covariance with those at the level of float64's rounding, some of them negative, set to 0.
 
     Args:
-        lambda_D: descending.
+        lambda_D: eigenvalues, descending.
         mean_square: mean squared length of the rows, not centred.
 
     >>> without_rounding(torch.tensor([1.0, 1e-17, -1e-17], dtype=torch.float64), 1.0)
@@ -93,7 +93,7 @@ def effective_rank(spectrum_K: Tensor) -> float:
     centring; a variant on the eigenvalues themselves gives smaller numbers.)
 
     Args:
-        spectrum_K: lambda, from ``covariance_spectrum``.
+        spectrum_K: eigenvalues lambda of the covariance, from ``covariance_spectrum``.
 
     Returns:
         A number in [1, number of non-zero values]; 0 if all features are constant. Unchanged by scaling.
@@ -159,11 +159,11 @@ def rankme(sigma_K: Tensor, eps: float = RANKME_EPS) -> float:
     814, eps = 1e-5 gives 866 and eigenvalues of the covariance 614. So compare figures of one definition only.
 
     Args:
-        sigma_K: values >= 0, from ``singular_values``.
+        sigma_K: singular values >= 0, from ``singular_values``.
         eps: added to each p, > 0. Larger ones lift small singular values; the sum of p is then above 1.
 
     Returns:
-        About 1 to the number of values, to within eps; 0 where all are 0. Unchanged by scaling.
+        A number from about 1 to the number of values, to within eps; 0 if all are 0. Unchanged by scaling.
 
     >>> round(rankme(torch.tensor([2.0, 2.0, 2.0])), 4), rankme(torch.zeros(2))
     (3.0, 0.0)
@@ -202,8 +202,8 @@ class Vanished:
     """Directions that carry nothing.
 
     Attributes:
-        count: of the resolved ones, how many have vanished.
-        resolved: how many directions N samples tell anything about.
+        count: number of the resolved directions that have vanished.
+        resolved: number of directions that N samples tell anything about.
         step: decades of variance between the last direction that is alive and the first that has vanished; 0 where
             none has.
     """
@@ -225,8 +225,8 @@ def vanished_directions(spectrum_D: Tensor, num_samples: int) -> Vanished:
     Source: directclr2022, section 3, whose figures show such steps; the limits are ours (docs/diagnosis-reference.md).
 
     Args:
-        spectrum_D: from ``spectra.covariance_spectrum``, descending.
-        num_samples: that it was estimated from.
+        spectrum_D: eigenvalues of the covariance, descending, from ``spectra.covariance_spectrum``.
+        num_samples: number of samples that it was estimated from.
 
     Returns:
         Counts; all directions of constant features have vanished.

@@ -63,9 +63,9 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     use the run folder (``out``) and ``cp.load``, which unpickles nothing.
 
     Args:
-        method: see ``counterpoint list methods``.
+        method: name of the method; see ``counterpoint list methods``.
         encoder: a name of the encoder catalogue, or ``timm:NAME``.
-        layer: what ``transform`` gives: ``representation``, or ``embedding``, which the loss compared, at unit length.
+        layer: output of ``transform``: ``representation``, or ``embedding``, which the loss compared, at unit length.
         epochs: passes over the samples, or ``auto`` for about 400 updates.
         batch_size: distinct samples per step, >= 2.
         temperature: similarity scale of the loss, > 0.
@@ -311,7 +311,7 @@ def train_arguments(parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
     Args:
         parameters: parameters of the estimator, by name.
-        seed: see ``seed_of``.
+        seed: seed of the training, as ``seed_of`` gives it.
 
     Raises:
         UsageError: ``settings`` is no mapping, or holds what is a parameter of its own; an encoder without a name.

@@ -37,14 +37,14 @@ class ExportedFormat(Record):
     Attributes:
         name: name of the format.
         files: names of its files in the folder.
-        bytes: size of all of them.
+        bytes: size of all of them, in bytes.
         difference: largest difference from torch, over the largest value of the same row (over 1 in a row of zeros).
         num_rows: number of rows that were compared, in batches of 1, 2 and 7.
         sizes: sizes of the pictures that were compared.
         outputs: names of the outputs that were compared.
         opset: version of the operators of ONNX.
         versions: versions of the packages that wrote it and opened it again.
-        seconds: time of writing, opening and comparing.
+        seconds: time of writing, opening and comparing, in seconds.
     """
 
     name: str

@@ -47,7 +47,7 @@ def compare(
     Args:
         answer: function of the exported format, opened again.
         encoder: the encoder in torch.
-        samples: uint8 (n, c, h, w) or float32 (n, d).
+        samples: samples to compare on, uint8 (n, c, h, w) or float32 (n, d).
         names: names of the samples.
         tolerance: largest difference that passes.
 

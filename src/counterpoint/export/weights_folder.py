@@ -101,7 +101,7 @@ def plan_of(module: nn.Module, place: str) -> Plan:
     """Describe a network; its names of weights are those of the module.
 
     Args:
-        module: made of layers of torch, in sequence or around shortcuts.
+        module: module of layers of torch, in sequence or around shortcuts.
         place: name of the module in errors.
 
     Raises:

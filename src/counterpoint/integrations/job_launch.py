@@ -86,7 +86,7 @@ def launch(placement: LaunchSettings, settings: Mapping[str, Any], words: tuple[
     """Queue a training.
 
     Args:
-        placement: where the training runs; its ``launch`` is not None.
+        placement: machines and processes of the training; its ``launch`` is not None.
         settings: the settings of training that were given, nested; the folder of logs lies beside their ``out``.
         words: further flags of ``train``.
 

@@ -55,8 +55,8 @@ class SentenceLoss(nn.Module):
         output: sub-vector and non-negative map (NCL) before the loss, or None; ``model.encode`` does not apply it.
         mini_batch_size: sentences per pass of the model, whose activations are then computed again in backward
             (``GradientCache``), as in ``CachedMultipleNegativesRankingLoss``; None is all of a column at once.
-        gather_across_devices: positives and negatives of all ranks are keys, and the mean over ranks is the loss of the
-            whole batch. Ranks need equally many samples (``dataloader_drop_last=True``).
+        gather_across_devices: whether positives and negatives of all ranks are keys, and the mean over ranks is the
+            loss of the whole batch. Ranks need equally many samples (``dataloader_drop_last=True``).
 
     Raises:
         UsageError: ``loss`` is not a loss.
@@ -197,9 +197,9 @@ class EmbeddingLoss(nn.Module):
         """The loss of a batch, a scalar tensor.
 
         Args:
-            embeddings: (N, D), N >= 2.
-            labels: whole numbers (N,).
-            indices_tuple: what a miner chose; must be None, as all pairs count.
+            embeddings: embeddings of the samples, (N, D), N >= 2.
+            labels: labels of the samples, whole numbers (N,).
+            indices_tuple: pairs that a miner chose; must be None, as all pairs count.
 
         Raises:
             UsageError: pairs of a miner.

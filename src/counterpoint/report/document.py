@@ -23,10 +23,10 @@ class PageSection:
     """One section of a document.
 
     Attributes:
-        name: its anchor.
-        title: its title in the navigation.
+        name: anchor of the section on the page.
+        title: title of the section in the navigation.
         question: the question that it answers; its heading.
-        content: its content.
+        content: content of the section.
         answer: the answer in a few words, beside the question of a section that folds.
         is_open: whether a section that folds is open at first; None for one that does not fold.
     """

@@ -38,8 +38,8 @@ class PicturePlaces:
         """Show one picture.
 
         Args:
-            place: its place on the sheet.
-            title: shown above the picture.
+            place: place of the picture on the sheet.
+            title: text above the picture.
             words: a description of it.
         """
         row, column = divmod(place, self.sheet.columns)
@@ -65,7 +65,7 @@ def pictures_of(runs: Sequence[RunRecord], step: int) -> dict[int, PicturePlaces
 
     Args:
         runs: the runs of the page.
-        step: how often the page was shrunk.
+        step: number of times that the page was shrunk.
     """
     if SHARES[step] == 0:
         return {}
@@ -109,7 +109,7 @@ def data_address(image: NDArray[np.uint8], max_side: int) -> str:
 
     Args:
         image: the pixels.
-        max_side: a longer image is shrunk to this many pixels.
+        max_side: largest length of a side in pixels, to which a longer image is shrunk.
 
     Returns:
         The address.

@@ -96,9 +96,9 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
 
     Args:
         path: the run folder.
-        name: what the page calls the run.
+        name: name of the run on the page.
         order: place of the run among the runs of the page, from 0; it picks the colour.
-        gaps: for each verb, why its result could not be made.
+        gaps: reasons why a result could not be made, by verb.
 
     Returns:
         The record.

@@ -154,7 +154,7 @@ def change_rows(images_BCHW: Tensor, is_chosen_B: Tensor, change: Change) -> Non
 
     Args:
         images_BCHW: images on any device; changed in place.
-        is_chosen_B: bool, on the CPU, so that no device has to be waited for.
+        is_chosen_B: bool, true for images to change; on the CPU, so that no device has to be waited for.
         change: map of (chosen images, their rows: a slice, or numbers on the CPU) to changed images; may work in place.
     """
     rows_R = is_chosen_B.nonzero()[:, 0]

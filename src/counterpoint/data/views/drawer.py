@@ -133,7 +133,7 @@ class ViewDrawer:
         """Views 0 and 1 of each sample, ready for the encoder.
 
         Args:
-            samples: uint8 (b, c, h, w) or float32 (b, d).
+            samples: samples as they are stored, uint8 (b, c, h, w) or float32 (b, d).
             ids_B: int64 sample ids; on the CPU for images, or the device is waited for.
             epoch: epoch number.
             second: samples that view 1 is drawn from, if the data come in pairs of one shape; in another shape
@@ -237,7 +237,7 @@ def image_views(
     """One view per image from its own row of random numbers.
 
     Args:
-        samples_BCHW: uint8, or float32 in [0, 1]; left as they are.
+        samples_BCHW: images, uint8, or float32 in [0, 1]; left as they are.
         plan: the changes with their strengths and chances.
         uniforms_BK: (b, ``NUM_DRAWS``) numbers in [0, 1), on the CPU.
         is_second_B: bool, on the CPU: true for second views, if the plan tells the two apart.

@@ -53,7 +53,7 @@ def look(pixels_NCHW: Tensor) -> Looks | None:
     """Look at some pictures; whole numbers only, so that every machine sees the same. None if all are blank.
 
     Args:
-        pixels_NCHW: uint8, or float32 in [0, 1].
+        pixels_NCHW: pixels of the pictures, uint8, or float32 in [0, 1].
 
     >>> page = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8)
     >>> page[..., 2:4, 1:7] = 0

@@ -83,7 +83,7 @@ class OwnViews:
 
         Args:
             samples: uint8 or float images, or vectors; left as they are.
-            draws: their random numbers.
+            draws: random numbers of the samples.
 
         Raises:
             UsageError: the function fails, or what it returns are not views.

@@ -29,8 +29,8 @@ class Taps:
     """The pixels along one axis that each output pixel is made of.
 
     Attributes:
-        place_BKS: their numbers, int64.
-        weight_BKS: their weights, which sum to 1 over the taps.
+        place_BKS: numbers of these pixels, int64.
+        weight_BKS: weights of these pixels, which sum to 1 over the taps.
     """
 
     place_BKS: Tensor
@@ -89,9 +89,9 @@ def plan_crop(
     Args:
         boxes_B4: int64 top, left, height, width. A box lies inside its image, so that a view of the image's size is
             never shrunk. A larger box is shrunk without antialiasing.
-        is_flipped_B: bool.
+        is_flipped_B: bool, true for images to flip left to right.
         size: height and width of the views.
-        interpolation: between the pixels; bicubic may leave the range of the values.
+        interpolation: kind of interpolation between pixels; bicubic may leave the range of the values.
     """
     rows = _taps(boxes_B4[:, 0], boxes_B4[:, 2], size[0], interpolation)
     columns = _taps(boxes_B4[:, 1], boxes_B4[:, 3], size[1], interpolation)

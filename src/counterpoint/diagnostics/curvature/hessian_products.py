@@ -27,7 +27,7 @@ class CoupledLoss:
     Attributes:
         encode: ``encode(parameters, inputs)`` gives the embeddings (n, ...) of samples, both views together.
         loss: ``loss(parameters, embeddings)`` gives a scalar; it may look at parameters of its own.
-        parameters: by name; what the Hessian is taken with respect to.
+        parameters: parameters by name, with respect to which the Hessian is taken.
         inputs: tensors (N, ...) whose rows belong together, such as both views.
     """
 
@@ -56,9 +56,9 @@ class HessianOperator:
     """The Hessian of a loss at fixed parameters, known by its products ``operator @ v``.
 
     Attributes:
-        gradient_P: of the loss.
-        value: of the loss.
-        product: takes and gives (P,).
+        gradient_P: gradient of the loss, (P,).
+        value: value of the loss.
+        product: function of a vector (P,) that gives its product with the Hessian, (P,).
     """
 
     gradient_P: Tensor

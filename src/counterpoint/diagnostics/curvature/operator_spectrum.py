@@ -36,11 +36,11 @@ class Tridiagonal:
 
     Attributes:
         alpha_M: diagonal of T, float64.
-        beta_M: off-diagonal of T, and as last entry the norm of what is left.
-        num_dims: P.
-        is_exhausted: what is left is rounding: the vectors span an invariant subspace, and T's eigenvalues are H's.
+        beta_M: off-diagonal of T; its last entry is the norm of the residual vector.
+        num_dims: number of parameters, P.
+        is_exhausted: whether that norm is rounding: the vectors span an invariant subspace, T's eigenvalues are H's.
         orthogonality: largest entry of V'V - I.
-        noise: what an eigenvalue may be wrong by through rounding: that of T's norm in the dtype of the products.
+        noise: error of an eigenvalue by rounding: ``NOISE`` times the dtype's eps times the largest norm of a product.
     """
 
     alpha_M: Tensor
@@ -56,9 +56,9 @@ class Ritz:
     """Eigenvalues of T, ascending, which approximate those of H.
 
     Attributes:
-        values_M: of T.
-        weights_M: share of the probe that lies in the direction of each; they sum to 1.
-        residuals_M: within so much of each value H has an eigenvalue.
+        values_M: eigenvalues of T.
+        weights_M: share of the probe in the direction of each eigenvector; the shares sum to 1.
+        residuals_M: distance from each value within which H has an eigenvalue.
     """
 
     values_M: Tensor
@@ -76,10 +76,10 @@ def lanczos(
     Source: golub2010, section 4.1; parlett1998, section 6.9 (twice is enough).
 
     Args:
-        product: of a symmetric matrix with a vector.
-        start_P: of any length but zero, in the dtype and on the device of the products.
+        product: function of a vector (P,) that gives its product with a symmetric matrix.
+        start_P: vector to start from, of any length but zero, in the dtype and on the device of the products.
         steps: largest number of products, >= 1; never more than P.
-        advance: called after each product.
+        advance: function that is called after each product.
 
     Returns:
         The tridiagonal matrix.
@@ -156,10 +156,10 @@ def operator_spectrum(
     Args:
         operator: the Hessian.
         starts: Gaussian vectors (P,), one for each probe.
-        steps: of Lanczos.
-        threshold: tau.
-        top: how many eigenvalues at each end are named with their errors.
-        advance: called after each product of Lanczos.
+        steps: largest number of steps of Lanczos for each probe.
+        threshold: tau: eigenvalues are counted below -tau, within, and above tau.
+        top: largest number of eigenvalues at each end that are given with their errors.
+        advance: function that is called after each product of Lanczos.
     """
     check = symmetry(operator)
     tridiagonals = [
@@ -222,9 +222,9 @@ def mass_up_to(tridiagonal: Tridiagonal, threshold: float, *, noise: float) -> B
         at t - noise and the upper one at t + noise.
 
     Args:
-        tridiagonal: of one probe.
-        threshold: t.
-        noise: what an eigenvalue may be wrong by.
+        tridiagonal: result of Lanczos for one probe.
+        threshold: t, the largest eigenvalue that counts.
+        noise: largest error of an eigenvalue.
 
     >>> one_step = Tridiagonal(torch.tensor([0.0]), torch.tensor([1.0]), 2, False, 0.0, 0.0)
     >>> round(mass_up_to(one_step, -1.0, noise=0.0).high, 6)  # moments 1, 0, 1: at most half of it lies at -1 or below
@@ -239,9 +239,9 @@ def masses(tridiagonals: Sequence[Tridiagonal], threshold: float, *, noise: floa
     """Bounds on the numbers of eigenvalues below -tau, within and above tau.
 
     Args:
-        tridiagonals: one for each probe, whose starts are Gaussian vectors.
+        tridiagonals: results of Lanczos, one for each probe, all started from Gaussian vectors.
         threshold: tau, >= 0; with 0 the range within holds what rounding cannot tell from zero.
-        noise: what an eigenvalue may be wrong by.
+        noise: largest error of an eigenvalue.
     """
     below = [mass_up_to(tridiagonal, -threshold, noise=noise) for tridiagonal in tridiagonals]
     up_to = [mass_up_to(tridiagonal, threshold, noise=noise) for tridiagonal in tridiagonals]
@@ -266,9 +266,9 @@ def count_interval(share: Bracket, num_dims: int, num_probes: int) -> tuple[int,
     probes is taken as Beta(nk/2, n(P - k)/2), whose variance is at least its own.
 
     Args:
-        share: bounds on the mean over probes.
-        num_dims: P.
-        num_probes: n.
+        share: bounds on the share that the probes see, averaged over them.
+        num_dims: number of parameters, P.
+        num_probes: number of probes, n.
 
     >>> count_interval(Bracket(0.1, 0.1), 100_000, 1)
     (9739, 10264)

@@ -11,10 +11,10 @@ class ProductCheck:
     """A check of the products.
 
     Attributes:
-        name: ``symmetry``; records of earlier versions have more.
-        defect: relative; None in those records, where an identity does not apply.
-        limit: what it may be in the precision of the products.
-        words: what was checked.
+        name: name of the check, ``symmetry``; records of earlier versions have other checks, too.
+        defect: relative defect of the identity; None if, in those records, the identity does not apply.
+        limit: largest defect that passes, for the precision of the products.
+        words: identity that was checked, in words.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Mass:
 
     Attributes:
         share: bounds on the share that the probes see, averaged over them.
-        count: interval for the number of eigenvalues: the bounds and the chance of the probes, 95 %.
+        count: 95 % interval for the number of eigenvalues, from the bounds and the chance of the probes.
         at_least: number of Ritz values there (the most of any probe); below a negative and above a positive threshold
             H has no fewer eigenvalues. 0 for a range between two thresholds.
     """
@@ -86,19 +86,19 @@ class OperatorSpectrum:
     """Estimates of the spectrum of one Hessian by Lanczos.
 
     Attributes:
-        value: of the loss.
-        gradient_norm: of its gradient.
-        masses: eigenvalues below -tau, within, and above tau.
-        signs: the same with a tau of 0: eigenvalues that rounding tells from zero, and those that it does not.
+        value: value of the loss.
+        gradient_norm: norm of the gradient of the loss.
+        masses: shares and numbers of the eigenvalues below -tau, within, and above tau.
+        signs: shares and numbers for a tau of 0: eigenvalues below and above zero, and those lost in rounding.
         largest: eigenvalues at the upper end, descending.
         smallest: eigenvalues at the lower end, ascending.
-        trace: with its standard error.
-        ritz_values: ascending, of each probe.
-        ritz_weights: shares of each probe, which sum to 1.
-        noise: what an eigenvalue may be wrong by through rounding.
+        trace: trace of the Hessian with its standard error.
+        ritz_values: Ritz values of each probe, ascending.
+        ritz_weights: weights of the Ritz values of each probe, which sum to 1.
+        noise: error that rounding may give an eigenvalue.
         orthogonality: largest entry of V'V - I over the probes.
         is_exhausted: whether a probe's vectors span an invariant subspace.
-        certificates: that products are symmetric.
+        certificates: checks of the products, such as that they are symmetric.
     """
 
     value: float

@@ -31,10 +31,10 @@ def linear_axis(title: str, values: Iterable[float | None], *, num_ticks: int = 
     """Build an axis whose ends are ticks and which holds every value.
 
     Args:
-        title: what the axis measures.
+        title: title of the axis, which says what it measures.
         values: the data; None and non-finite values are ignored, and without a finite value the axis goes from 0 to 1.
-        num_ticks: about how many ticks.
-        is_whole: ticks are whole numbers, and the axis ends at the data.
+        num_ticks: approximate number of ticks.
+        is_whole: whether ticks are whole numbers, and the axis ends at the data.
 
     Returns:
         The axis.

@@ -105,9 +105,9 @@ def figure(title: Child, note: Child, draw: Draw, width: float, table: Markup | 
     """Build a figure.
 
     Args:
-        title: what the chart shows.
-        note: how to read it.
-        draw: makes the chart at a width; called for the wide screen and for the phone, so text keeps its size on both.
+        title: title of the chart, which says what it shows.
+        note: sentence on how to read the chart.
+        draw: function that makes the chart at a width; called for wide screen and phone, so text keeps its size.
         width: width on a wide screen.
         table: the numbers.
 
@@ -136,7 +136,7 @@ def data_table(
     """Build a table in a scroll box.
 
     Args:
-        label: names the table.
+        label: name of the table.
         head: column titles.
         rows: cells; the first of each row is its header.
         keys: position of each row on the chart's horizontal axis, so that the page can show values under the pointer.

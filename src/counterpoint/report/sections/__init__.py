@@ -16,13 +16,13 @@ class Section:
     """One section of the page.
 
     Attributes:
-        place: sections are shown in the order of their places.
-        name: its anchor.
-        title: its title in the navigation.
+        place: number that orders the sections; they are shown in ascending order.
+        name: anchor of the section on the page.
+        title: title of the section in the navigation.
         question: the question that it answers; its heading.
-        fill: makes its content.
+        fill: function that makes the content of the section.
         answer: the answer of a run in a few words, empty without an answer; None for a section that does not fold.
-        opens: tells whether the section says something of a run that a reader should see at once; None: it never does.
+        opens: function that tells whether it says something of a run to be seen at once; None if it never does.
         smaller: contents of fewer bytes, tried one after the other while the page is too large.
     """
 

@@ -36,7 +36,7 @@ def dimensions_section(runs: Sequence[RunRecord], step: int) -> Markup:
 
     Args:
         runs: the runs of the page.
-        step: how often the page was shrunk.
+        step: number of times that the page was shrunk.
     """
     sampled = [run for run in runs if run.collection]
     absent = absences([run for run in runs if not run.collection], "table of dimensions", "diagnose")

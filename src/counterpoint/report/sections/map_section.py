@@ -94,7 +94,7 @@ def map_section(runs: Sequence[RunRecord], step: int) -> Markup:
 
     Args:
         runs: the runs of the page.
-        step: how often the page was shrunk.
+        step: number of times that the page was shrunk.
     """
     mapped = [run for run in runs if run.collection]
     absent = absences([run for run in runs if not run.collection], "map", "diagnose")

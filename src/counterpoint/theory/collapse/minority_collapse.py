@@ -51,14 +51,14 @@ class CollapseThreshold:
     """The share of the majority at which the minority classes begin to merge.
 
     Attributes:
-        share: of the majority at the threshold.
-        minority_share: what the minority classes have together there, to full precision also where share is next to 1.
-        proportions_C: of all classes at the threshold, the majority first.
+        share: share of the majority at the threshold.
+        minority_share: share of all minority classes together there, to full precision even if ``share`` is next to 1.
+        proportions_C: proportions of all classes at the threshold, the majority first.
         gram_CC: optimal Gram matrix at the threshold.
-        collapses_above: merged for larger shares; else for smaller ones.
-        num_negatives: k, or infinity.
-        supervised: negatives are of other classes than the anchor.
-        least_eigenvalue: of the dual matrix over its largest, at the threshold; 0 up to rounding certifies ``gram_CC``.
+        collapses_above: whether the minority classes merge at larger shares; else they do at smaller ones.
+        num_negatives: number of negatives, k, or infinity.
+        supervised: whether negatives are of other classes than the anchor.
+        least_eigenvalue: least eigenvalue of the dual matrix over its largest; 0 up to rounding certifies ``gram_CC``.
     """
 
     share: float
@@ -94,10 +94,10 @@ def collapse_threshold(
     Source: imbalanced2026, section 6, for the setting.
 
     Args:
-        num_classes: C >= 3, for one majority class and C - 1 equal minorities.
+        num_classes: number of classes, C >= 3: one majority class and C - 1 equal minorities.
         loss: one of ``counterpoint.losses``, taken as it trains; None is the paper's InfoNCE.
-        num_negatives: k >= 1, or math.inf; None is the loss's own number, or infinity.
-        supervised: negatives are of other classes than the anchor.
+        num_negatives: number of negatives, k >= 1, or math.inf; None is the loss's own number, or infinity.
+        supervised: whether negatives are of other classes than the anchor.
 
     Raises:
         UsageError: fewer than 3 classes, no crossing above equal shares (says which side holds), a loss without convex
@@ -140,10 +140,10 @@ class MergedMinorities:
     """The best geometry with merged minorities, and the slopes of the risk there, times C - 1.
 
     Attributes:
-        num_classes: C.
-        cosine: x, of the minorities with the majority.
-        cross: (C - 1) G_1m.
-        between: (C - 1) G_mm'.
+        num_classes: number of classes, C.
+        cosine: cosine x of the minorities with the majority.
+        cross: slope (C - 1) G_1m, for the cosines between majority and minorities.
+        between: slope (C - 1) G_mm', for the cosines between two minorities.
     """
 
     num_classes: int
@@ -226,8 +226,8 @@ class RiskSetting:
 
     Attributes:
         loss: one of ``counterpoint.losses``; None is the paper's InfoNCE.
-        num_negatives: k, or infinity.
-        supervised: negatives are of other classes than the anchor.
+        num_negatives: number of negatives, k, or infinity.
+        supervised: whether negatives are of other classes than the anchor.
     """
 
     loss: Loss | None
@@ -292,10 +292,10 @@ def root_between(function: Callable[[float], float], low: float, high: float, *,
     """The root by Brent's method.
 
     Args:
-        function: continuous, with different signs at low and high, or zero at one of them.
-        low: one end.
-        high: the other end.
-        tolerance: of the root, absolute, > 0.
+        function: continuous function with different signs at low and high, or zero at one of them.
+        low: one end of the range that holds the root.
+        high: the other end of the range.
+        tolerance: largest absolute error of the root, > 0.
 
     Raises:
         ValueError: the signs at low and high are the same.

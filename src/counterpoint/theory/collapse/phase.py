@@ -45,17 +45,17 @@ class PhaseDiagram:
     """Optimal geometry over the number of negatives, the temperature and the share of the majority.
 
     Attributes:
-        shares_T: of the majority class.
-        num_negatives: k, K of them; math.inf is one.
-        temperatures: U of them.
-        num_classes: C.
-        supervised: negatives are of other classes than the anchor.
-        minority_cosine_KUT: between two minority classes; 1 where merged, -1/(C-1) where all classes are equal.
-        majority_cosine_KUT: between a minority and the majority; -1 where merged.
-        is_merged_KUT: all minorities have one vector.
-        threshold_KU: majority share from which they do, exact.
-        threshold_minority_KU: 1 less that share, to full precision where it is next to 1.
-        gap_KUT: bound on how far the risk is above the least one, relative to it: the certificate.
+        shares_T: shares of the majority class, T of them.
+        num_negatives: numbers of negatives, K of them; math.inf is allowed.
+        temperatures: temperatures of the loss, U of them.
+        num_classes: number of classes, C.
+        supervised: whether negatives are of other classes than the anchor.
+        minority_cosine_KUT: cosine of two minority classes; 1 where merged, -1/(C-1) where all classes are equal.
+        majority_cosine_KUT: cosine of a minority with the majority; -1 where merged.
+        is_merged_KUT: whether all minorities have one vector.
+        threshold_KU: share of the majority from which all minorities have one vector, exact.
+        threshold_minority_KU: 1 minus that share, to full precision even where the share is next to 1.
+        gap_KUT: bound on the distance of the risk from the least one, relative to its scale: the certificate.
     """
 
     shares_T: Tensor
@@ -86,10 +86,10 @@ class Optimum:
     """The optimal geometry on the curve of Lemma 8.
 
     Attributes:
-        majority_cosine: a.
-        minority_cosine: b.
-        is_merged: a is -1, at the end of the curve.
-        gap: bound on how far the risk is above the least one, relative to it.
+        majority_cosine: cosine a of a minority with the majority.
+        minority_cosine: cosine b of two minorities.
+        is_merged: whether a is -1, at the end of the curve, where all minorities have one vector.
+        gap: bound on the distance of the risk from the least one, relative to its scale.
     """
 
     majority_cosine: float
@@ -113,12 +113,12 @@ def phase_diagram(
     Source: imbalanced2026, Lemma 8 (the curve) and section 6 (the setting).
 
     Args:
-        shares: of the majority class, (T,), each in (0, 1); below 1/C it is the smallest class.
-        num_negatives: k, each >= 1 or math.inf.
-        temperatures: each > 0.
-        num_classes: C >= 3.
-        supervised: negatives are of other classes than the anchor.
-        loss: makes a loss of a temperature; None is InfoNCE with the mean over its negatives,
+        shares: shares of the majority class, (T,), each in (0, 1); below 1/C it is the smallest class.
+        num_negatives: numbers of negatives, each >= 1 or math.inf.
+        temperatures: temperatures of the loss, each > 0.
+        num_classes: number of classes, C >= 3.
+        supervised: whether negatives are of other classes than the anchor.
+        loss: function that makes a loss of a temperature; None is InfoNCE with the mean over its negatives,
             ``GeneralizedContrastive(temperature=...)``.
 
     Raises:

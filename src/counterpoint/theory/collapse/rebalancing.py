@@ -52,11 +52,11 @@ class SamplingPlan:
     """Proportions to sample with.
 
     Attributes:
-        exponent: gamma of lambda^gamma: 1 leaves the data as they are, 0 makes all classes equal.
-        proportions_C: q.
-        repeat_factors_C: how often each sample of a class is drawn per epoch, on average, an epoch keeping its length:
+        exponent: exponent gamma of lambda^gamma: 1 leaves the data as they are, 0 makes all classes equal.
+        proportions_C: proportions q of the classes in the batches.
+        repeat_factors_C: mean number of times that each sample of a class is drawn in an epoch of unchanged length:
             q / lambda. Divide by the least of them to draw every sample at least once.
-        geometry: the optimum there.
+        geometry: optimal geometry at these proportions.
         deviation: largest distance of a cosine from the simplex's.
     """
 
@@ -72,15 +72,15 @@ class WeightingPlan:
     """Weights of anchors, by class; sampling stays as it is.
 
     Attributes:
-        proportions_C: of the data.
-        anchor_weights_C: >= 0, of sum 1; the proportions are what an unweighted loss has.
+        proportions_C: proportions of the classes in the data.
+        anchor_weights_C: weights of anchors by class, >= 0, of sum 1; an unweighted loss has the proportions.
         sample_weights_C: factor of each sample's own term in the loss, anchor_weights / proportions.
-        is_exact: the weights make the simplex optimal.
+        is_exact: whether the weights make the simplex optimal.
         gram_CC: optimal Gram matrix under the weights.
         deviation: largest distance of a cosine from the simplex's.
-        status: what is known of ``gram_CC``, as in ``Geometry``.
-        is_unique: no other Gram matrix is optimal under the weights, for certain: the risk is strictly convex and no
-            two classes are without anchors, which would leave their cosine free.
+        status: certainty of ``gram_CC``, in words, as in ``Geometry``.
+        is_unique: whether no other Gram matrix is optimal under the weights, for certain: the risk is strictly convex
+            and no two classes are without anchors, which would leave their cosine free.
     """
 
     proportions_C: Tensor
@@ -122,11 +122,11 @@ class RebalancingPlan:
     """Changes that bring the optimum back to the simplex.
 
     Attributes:
-        proportions_C: of the data.
-        allowed: deviation asked for.
-        before: the optimum of the data as they are.
-        deviation_before: its largest distance of a cosine from the simplex's.
-        is_unique: no other geometry of the data is optimal, for certain: the risk is strictly convex.
+        proportions_C: proportions of the classes in the data.
+        allowed: largest deviation that was asked for.
+        before: optimal geometry of the data as they are.
+        deviation_before: largest distance of a cosine of that geometry from the simplex's.
+        is_unique: whether no other geometry of the data is optimal, for certain: the risk is strictly convex.
         sampling: plan that changes what is sampled.
         weighting: plan that changes the weights of anchors only.
     """
@@ -175,8 +175,8 @@ def rebalance(
     Args:
         proportions: share of each class, (C,), positive, of sum 1.
         loss: one of ``counterpoint.losses``, taken as it trains; None is the paper's InfoNCE.
-        num_negatives: k >= 1, or math.inf; None is the loss's own number, or infinity.
-        supervised: negatives are of other classes than the anchor.
+        num_negatives: number of negatives, k >= 1, or math.inf; None is the loss's own number, or infinity.
+        supervised: whether negatives are of other classes than the anchor.
         deviation: largest distance allowed of a cosine of the optimum from :math:`-1/(C-1)`, in (0, 2).
 
     Raises:

@@ -45,13 +45,13 @@ class ClassRisk:
     """S as a function of the Gram matrix; made by ``class_risk``.
 
     Attributes:
-        name: of the loss.
-        anchor_weights_C: w.
-        rows: the risk of each row.
-        is_convex: S is convex on all symmetric matrices.
-        is_strictly_convex: strictly; its minimiser is then unique.
-        is_smooth: S has a continuous gradient.
-        lower: a convex risk that is nowhere above this one, where this one is not convex.
+        name: name of the loss.
+        anchor_weights_C: weights w of anchors by class.
+        rows: risk of the anchors of each class, a function of its row of the Gram matrix.
+        is_convex: whether S is convex on all symmetric matrices.
+        is_strictly_convex: whether S is strictly convex; its minimiser is then unique.
+        is_smooth: whether S has a continuous gradient.
+        lower: convex risk that is nowhere above this one; None if this one is convex.
     """
 
     name: str
@@ -85,7 +85,7 @@ class ClassRisk:
         The hinge :math:`[u]_+` becomes :math:`h(3/16 + t/2 + 3t^2/8 - t^4/16)` with t = u/h between -h and h.
 
         Args:
-            width: h > 0, of the scaled and shifted gap.
+            width: half width h > 0 of the rounded corner, in units of the scaled and shifted gap.
         """
         if self.is_smooth:
             return self, 0.0
@@ -132,8 +132,8 @@ def class_risk(
         proportions: share of each class, (C,), positive, of sum 1.
         loss: one of ``counterpoint.losses``, taken as it trains, or the record of what it does to classes; None is
             the paper's InfoNCE of Eq. 23, log(1 + mean of k exponentials) at temperature 1.
-        num_negatives: k >= 1, or math.inf; None is the loss's own number, or infinity.
-        supervised: negatives are of other classes than the anchor.
+        num_negatives: number of negatives, k >= 1, or math.inf; None is the loss's own number, or infinity.
+        supervised: whether negatives are of other classes than the anchor.
         anchor_weights: weight of each class as anchor, >= 0; None is its proportion.
 
     Raises:

@@ -39,9 +39,9 @@ class DualCertificate:
     """A lower bound of the risk over all correlation matrices.
 
     Attributes:
-        lower_bound: no correlation matrix has a smaller risk.
+        lower_bound: number that the risk of no correlation matrix is below.
         scale: size of the risk and of its first-order change, which gaps are compared with.
-        stretch: delta, the share by which those of stationarity had to grow: 0 at the optimum. It is free
+        stretch: delta, the share by which the multipliers of stationarity had to grow: 0 at the optimum. It is free
             of scale, so that rare classes count as much as frequent ones, which in the gap they do not.
     """
 
@@ -71,7 +71,7 @@ def certify(at: RiskAt, gram_CC: Tensor) -> DualCertificate:
     the eigenvalue is added to delta.
 
     Args:
-        at: the risk at ``gram_CC``; convex.
+        at: value and derivatives of a convex risk at ``gram_CC``.
         gram_CC: correlation matrix, (C, C).
 
     Returns:
@@ -128,8 +128,8 @@ def finish_on_face(risk: Callable[[Tensor], RiskAt], gram_CC: Tensor) -> FaceFin
     """Solve the optimality conditions of rank C - 1 from a matrix nearby.
 
     Args:
-        risk: from a matrix of unit diagonal to value and derivatives; increasing in every entry.
-        gram_CC: start, (C, C).
+        risk: function of a matrix of unit diagonal that gives value and derivatives of a risk growing with each entry.
+        gram_CC: matrix to start from, (C, C).
 
     Returns:
         The solution, or None where the method does not apply (a gradient or curvature that is not positive) or goes

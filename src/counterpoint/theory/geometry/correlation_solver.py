@@ -51,13 +51,13 @@ class Solution:
     Attributes:
         gram_CC: A, positive semi-definite with unit diagonal.
         factor_CR: V with V V^T = A; its columns are the principal axes, longest first.
-        value: the risk.
-        lower_bound: no correlation matrix has a smaller risk (where the risk is convex).
-        scale: what the gap is compared with.
-        iterations: Newton steps.
-        is_certified: the gap is within the tolerance.
-        status: what kind of answer it is, in words.
-        is_global: a solution of a convex problem, certified or not; else a local one, or not known.
+        value: risk of ``gram_CC``.
+        lower_bound: number that the risk of no correlation matrix is below (if the risk is convex).
+        scale: size of the risk that the gap is compared with.
+        iterations: number of Newton steps.
+        is_certified: whether the gap is within the tolerance.
+        status: kind of answer, in words.
+        is_global: whether it is a solution of a convex problem, certified or not; else it is a local one, or not known.
     """
 
     gram_CC: Tensor
@@ -87,10 +87,10 @@ def minimise_over_correlations(
     finds a direction that the factor has no column for, one is added.
 
     Args:
-        risk: value, gradient and curvature of S on symmetric matrices of unit diagonal.
-        rank: most columns of the factor; fewer than C - 1 give a local minimum and no certificate but the bound.
-        tolerance: relative gap, > 0.
-        start: factor, (C, R); default is the simplex, or its image in fewer columns.
+        risk: risk S, which gives its value, gradient and curvature at symmetric matrices of unit diagonal.
+        rank: largest number of columns of the factor; fewer than C - 1 give a local minimum and only a bound.
+        tolerance: largest relative gap that counts as certified, > 0.
+        start: factor to start from, (C, R); None is the simplex, or its image in fewer columns.
 
     Returns:
         The solution; ``is_certified`` says whether the gap was reached.
@@ -159,7 +159,7 @@ class Point:
         factor_CR: V, rows of unit length.
         gram_CC: V V^T.
         at: value and derivatives of the risk.
-        multipliers_C: y of the unit-length constraints.
+        multipliers_C: multipliers y of the unit-length constraints.
         slope_CR: Riemannian gradient, 2 (G + diag(y)) V.
     """
 
@@ -212,8 +212,8 @@ def descend(risk: Callable[[Tensor], RiskAt], factor_CR: Tensor, *, slope: float
     """Minimise the risk over factors of a given shape, to a stationary point.
 
     Args:
-        risk: from a correlation matrix to value and derivatives.
-        factor_CR: start, (C, R); columns that vanish on the way are dropped.
+        risk: function of a correlation matrix that gives the risk's value and derivatives.
+        factor_CR: factor to start from, (C, R); columns that vanish on the way are dropped.
         slope: relative length of the gradient at which to stop.
 
     Returns:

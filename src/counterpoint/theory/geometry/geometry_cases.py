@@ -101,8 +101,8 @@ class MergedRisk:
     :math:`P^\top H[P D P^\top] P`, both without their diagonal: classes of one vector have cosine 1 whatever A_M is.
 
     Attributes:
-        risk: S on all C classes.
-        members_CM: P, one 1 in each row.
+        risk: risk S on all C classes.
+        members_CM: matrix P, which has one 1 in each row, at the vector that the class has.
     """
 
     risk: Risk

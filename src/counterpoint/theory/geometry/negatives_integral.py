@@ -57,11 +57,11 @@ class LogSumIntegral:
     """E log(1 + sum of k terms x / epsilon), for terms between two bounds; E log(sum) where epsilon is 0.
 
     Attributes:
-        weights_CC: r, float64, rows of sum 1.
-        num_terms: k >= 1.
-        epsilon: >= 0.
-        low: least x, >= 0; above 0 where epsilon is 0.
-        high: largest x, > 0.
+        weights_CC: probabilities r of the classes of a negative, a row for each anchor's class, float64, rows of sum 1.
+        num_terms: number of terms, k >= 1.
+        epsilon: number that is added to the sum of the terms, >= 0.
+        low: lower bound of a term x, >= 0; above 0 if epsilon is 0.
+        high: upper bound of a term x, > 0.
     """
 
     weights_CC: Tensor
@@ -150,9 +150,9 @@ class ChebyshevBasis:
     """Chebyshev polynomials between the bounds of x; as many as exp(-2 s x) takes, for the sum of squares.
 
     Args:
-        s_Q: nodes.
-        low: least x.
-        high: largest x.
+        s_Q: nodes s of the integral, (Q,).
+        low: lower bound of x.
+        high: upper bound of x.
     """
 
     def __init__(self, s_Q: Tensor, low: float, high: float) -> None:
@@ -199,8 +199,8 @@ class ExponentialBasis:
     """exp(-s_q x) of every node itself.
 
     Args:
-        s_Q: nodes.
-        is_fine: the logarithm of a mean close to 1 is that of what it lacks, however small.
+        s_Q: nodes s of the integral, (Q,).
+        is_fine: whether the logarithm of a mean close to 1 is taken of its difference from 1, however small.
     """
 
     def __init__(self, s_Q: Tensor, *, is_fine: bool) -> None:
@@ -274,8 +274,8 @@ class ExpectedLog:
     """sign * E log(1 + sum of k terms / epsilon), as a function of cosines; the logarithm of the sum for epsilon 0.
 
     Attributes:
-        sign: 1 or -1.
-        summands: of a term, in its unit.
+        sign: sign of the expectation, 1 or -1.
+        summands: exponentials whose sum is a term, in the unit of the terms.
         integral: the expectation as a function of terms.
     """
 
@@ -308,9 +308,9 @@ class LogSumRows:
     """A factor times a sum of expected logarithms.
 
     Attributes:
-        factor: of all.
-        offset: what the logarithms leave out.
-        logs: the expectations, one or two.
+        factor: factor of the offset and of all logarithms.
+        offset: number that the logarithms leave out.
+        logs: expected logarithms, one or two.
     """
 
     factor: float

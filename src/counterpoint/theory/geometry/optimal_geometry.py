@@ -40,21 +40,21 @@ class Geometry:
     Attributes:
         gram: cosines between class means, float64 (C, C).
         means: the class means as columns, (D, C): ``means.T @ means`` is ``gram``. Any rotation of them is as good.
-        risk: class-level risk S of ``gram``: what the loss of an encoder comes to that maps each class to its mean.
-        rank: dimensions that the means need.
-        lower_bound: no unit class means have a smaller risk, in any dimension; with ``nonnegative``, no non-negative
-            ones.
-        duality_gap: ``risk`` less ``lower_bound``, >= 0.
-        status: what is known, in words.
-        iterations: Newton steps taken.
+        risk: class-level risk S of ``gram``: the loss of an encoder that maps each class to its mean.
+        rank: number of dimensions that the means need.
+        lower_bound: number that the risk of no unit class means is below, in any dimension; with ``nonnegative``, of no
+            non-negative ones.
+        duality_gap: ``risk`` minus ``lower_bound``, >= 0.
+        status: certainty of the optimum, in words.
+        iterations: number of Newton steps.
         proportions: share of each class, (C,).
-        is_certified: the gap is within the tolerance asked for.
-        is_collapse_optimal: collapsing each class to its mean is best among all encoders whose positives are drawn
+        is_certified: whether the gap is within the tolerance asked for.
+        is_collapse_optimal: whether collapsing each class to its mean is best among encoders whose positives are drawn
             independently from the anchor's class. False, possible for a loss that is not a function of gaps (MIO,
             sigmoid), says that classes of unit means are not the whole story: spread out they do better. None if it
             is not known: for local optima.
-        scale: what the tolerance is a share of, the size of the risk or of its first-order change, whichever is larger;
-            for a triplet loss, of a unit of its hinge.
+        scale: size that the tolerance is a share of, that of the risk or of its first-order change, whichever is more;
+            for a triplet loss, that of a unit of its hinge.
     """
 
     gram: Tensor
@@ -127,11 +127,11 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
         proportions: share of each class, > 0, of sum 1; at least 2.
         loss: one of ``counterpoint.losses``, taken as it trains (InfoNCE sums over its negatives, at its temperature),
             or what its ``class_level`` returns; None is the paper's: the mean over k negatives, temperature 1.
-        num_negatives: k >= 1 negatives per anchor, or ``math.inf``; None is the loss's own number, or infinity.
-        supervised: negatives are of other classes (SCL); else of all, the anchor's own included (UCL).
-        dimension: of the features; None leaves it free.
-        nonnegative: features have no negative entries (NCL).
-        tolerance: certified gap as a share of ``Geometry.scale``, > 0.
+        num_negatives: number k >= 1 of negatives of an anchor, or math.inf; None is the loss's own number, or infinity.
+        supervised: whether negatives are of other classes (SCL); else of all, the anchor's own included (UCL).
+        dimension: number of dimensions of the features; None leaves it free.
+        nonnegative: whether features have no negative entries (NCL).
+        tolerance: largest gap that counts as certified, as a share of ``Geometry.scale``, > 0.
 
     Raises:
         UsageError: proportions that do not sum to 1 (offers the normalised ones), k < 1, dimension < 1, tolerance <=

@@ -25,10 +25,10 @@ class RiskAt:
     :math:`S(A + D) = S + \langle G, D\rangle + \frac12 \langle D, H[D]\rangle + \dots`
 
     Attributes:
-        value: S.
-        gradient_CC: G, symmetric, with zero diagonal.
-        curvature: H, from a symmetric direction to a symmetric matrix with zero diagonal.
-        curvature_diagonal_CC: what multiplies D_ij in H[D]_ij; all of H where S is a sum over entries.
+        value: value S of the risk.
+        gradient_CC: gradient G, symmetric, with zero diagonal.
+        curvature: second derivative H, a map of symmetric directions to symmetric matrices of zero diagonal.
+        curvature_diagonal_CC: factor of D_ij in H[D]_ij; all of H if S is a sum over entries.
         own_slope_C: derivative of S for :math:`|\mu_i|^2`, positives being independent given their class. Where it is
             negative, together with what the constraint adds, a class does better collapsed than spread.
     """
@@ -45,10 +45,10 @@ class RowsAt:
     """F_i, its slopes and its second derivatives, for all rows at one Gram matrix.
 
     Attributes:
-        value_C: F_i.
+        value_C: values F_i.
         slope_CC: derivative of F_i for a_ij.
         diagonal_CC: second derivative of F_i for a_ij.
-        hessian: all second derivatives: of each row, times that row of a direction (C, C).
+        hessian: function of a direction (C, C) that gives the second derivatives of each row times that row of it.
         length_slope_C: derivative of F_i for |mu_i|^2, positives being independent given their class; None if all
             terms are gaps a_ij - |mu_i|^2.
     """
@@ -81,8 +81,8 @@ class SeparableRows:
     .. math:: F_i = p + f \sum_j r_{ij}\, q(s\,(a_{ij} - g) + m)
 
     Attributes:
-        record: of the loss.
-        weights_CC: r.
+        record: class-level record of the loss.
+        weights_CC: probabilities r_ij that a negative of an anchor of class i is of class j.
         attract: weight of the positive's p: 1, or 0 where infinitely many negatives drown it.
         factor: f, which includes the number of negatives for a sum over them.
     """
@@ -119,8 +119,8 @@ class LogMeanRows:
     leaves no epsilon.
 
     Attributes:
-        record: of the loss.
-        weights_CC: r.
+        record: class-level record of the loss.
+        weights_CC: probabilities r_ij that a negative of an anchor of class i is of class j.
     """
 
     record: LogOfSum
