@@ -59,7 +59,7 @@ class ContrastiveModule(pl.LightningModule):
 
     Args:
         encoder: maps samples to representations (n, width).
-        loss: such as ``cp.losses.InfoNCE(0.2)``.
+        loss: loss of ``counterpoint.losses``, such as ``cp.losses.InfoNCE(0.2)``.
         projector: maps representations to what the output map takes; None for none.
         output: sub-vector and non-negative map (``counterpoint.nn.heads.OutputMap``); None for none. Losses scale to
             unit length themselves.
@@ -154,7 +154,7 @@ class OnlineKNN(pl.Callback):
             takes them.
         queries: at least 10 samples that training never sees.
         every: epochs between measurements, >= 1; the last epoch is always measured.
-        represent: gives features of samples, as ``represent(module, samples)``; None calls the module.
+        represent: function that gives features of samples, as ``represent(module, samples)``; None calls the module.
 
     Raises:
         UsageError: ``every`` is not a whole number >= 1.
@@ -194,10 +194,10 @@ class HealthFindings(pl.Callback):
         data: samples, ``(samples, labels)``, or a loader of either; 500 to 5,000 are enough.
         every: epochs between diagnoses, >= 1; the last epoch is always diagnosed.
         stop_after: stop the training once this many diagnoses in a row are severe; None never stops it.
-        represent: gives features of samples, as ``represent(module, samples)``; None calls the module.
+        represent: function that gives features of samples, as ``represent(module, samples)``; None calls the module.
 
     Attributes:
-        findings: of each diagnosis, by epoch, counted from 1.
+        findings: findings of each diagnosis, by epoch, counted from 1.
 
     Raises:
         UsageError: ``every`` or ``stop_after`` is not a whole number >= 1.

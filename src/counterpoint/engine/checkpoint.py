@@ -48,10 +48,10 @@ class Snapshot:
 
     Attributes:
         state: weights, optimiser and loss scale.
-        average: moving average of the weights by name, of runs of earlier versions that kept one; else empty.
-        position: how far training has come.
-        log: plain values of the epoch in progress.
-        facts: what the run was computed with (seed, versions, threads, world size, hashes of settings and data).
+        average: moving average of the weights by name, if a run of an earlier version kept one; else empty.
+        position: epochs done, batches done of the current epoch, and updates done.
+        log: sums over the epoch in progress, as plain values.
+        facts: conditions of the run: seed, versions, threads, world size, hashes of settings and data.
     """
 
     state: FullState
@@ -107,9 +107,9 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int, stays: Colle
 
     Args:
         folder: the run's checkpoint folder; one process at a time may save there.
-        snapshot: what to save.
+        snapshot: content of the checkpoint.
         keep: number of checkpoints to keep, >= 1.
-        stays: steps whose checkpoints are kept beside those.
+        stays: numbers of the steps whose checkpoints are kept beside the newest ``keep``.
 
     Returns:
         The checkpoint's folder.
@@ -142,7 +142,7 @@ def restore_checkpoint(folder: Path) -> Restored:
     """Read the newest checkpoint that verifies.
 
     Raises:
-        RunError: there is none; every damaged one is named.
+        RunError: there is no undamaged checkpoint; every damaged one is named.
     """
     damaged: list[str] = []
     for path in list_checkpoints(folder):
@@ -175,8 +175,8 @@ def load_checkpoint(path: Path) -> Snapshot:
     """Read one checkpoint of the run in whose folder it lies.
 
     Raises:
-        StaleFileError: it is of another run.
-        RunError: it does not verify.
+        StaleFileError: the checkpoint belongs to another run.
+        RunError: the checkpoint is damaged.
     """
     problem = find_damage(path)
     if problem is not None:

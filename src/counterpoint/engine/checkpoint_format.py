@@ -29,12 +29,12 @@ def pack(value: Any, tensors: dict[str, Tensor], name: str = "") -> Any:
     """Turn nested data into JSON values; ``unpack`` gives exactly the same data back.
 
     Args:
-        value: dictionaries with keys of plain types, lists, tuples, tensors, texts, numbers, None.
-        tensors: takes the tensors found, each under the dotted path that leads to it.
-        name: path of ``value`` itself.
+        value: nested data: dictionaries with keys of plain types, lists, tuples, tensors, texts, numbers, None.
+        tensors: dictionary that receives the tensors found, each under the dotted path that leads to it.
+        name: dotted path of ``value`` itself; empty for the whole.
 
     Raises:
-        TypeError: something else is in it; its path is named.
+        TypeError: the data hold a value or key of another type; its path is named.
 
     >>> saved = {}
     >>> pack({"state": {0: {"sum": Tensor([1.0])}}, "betas": (0.9, math.inf)}, saved)
@@ -69,7 +69,7 @@ def unpack(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     """Inverse of ``pack``.
 
     Raises:
-        KeyError: a tensor that is spoken of is not there.
+        KeyError: ``tensors`` lacks a tensor that the value refers to.
 
     >>> unpack({"$pairs": [[0, {"$tuple": [1, {"$number": "inf"}]}]]}, {})
     {0: (1, inf)}
@@ -118,8 +118,8 @@ def write_manifest(folder: Path, step: int, seals: Mapping[str, Seal]) -> None:
     """Write the manifest, last of all files; not flushed to disk yet.
 
     Args:
-        folder: holds the other files.
-        step: updates done.
+        folder: folder of the checkpoint, with the other files in it.
+        step: number of updates done.
         seals: size and hash of every other file by name.
 
     Raises:

@@ -48,7 +48,7 @@ class FullState:
 
     Attributes:
         model: parameters and buffers of the method by name, without the names of wrappers.
-        optimizer: as ``Optimizer.state_dict`` returns it.
+        optimizer: state of the optimiser, as ``Optimizer.state_dict`` returns it.
         scaler: float16's loss scale and its counters; empty otherwise.
     """
 
@@ -67,14 +67,14 @@ class Engine:
 
     Args:
         placement: device, precision and ranks, filled in; the ranks have met (``core.dist.join_ranks``).
-        compiles: compile the encoder, in place: names of its parameters stay.
-        shards: FSDP instead of a copy of the encoder on each rank.
+        compiles: whether the encoder is compiled, in place: names of its parameters stay.
+        shards: whether several ranks share the method in shards (FSDP) instead of a copy on each.
 
     Attributes:
-        device: where batches belong.
-        method: what ``setup`` was given, without wrappers.
-        module: what a step calls.
-        optimizer: of the method's parameters, or of their shards.
+        device: device that batches are moved to.
+        method: method that ``setup`` was given, without wrappers.
+        module: module that a step calls: the method, or its wrapper where several ranks hold copies.
+        optimizer: optimiser of the method's parameters, or of their shards.
     """
 
     method: nn.Module
@@ -93,7 +93,7 @@ class Engine:
         """Place the method and wrap it for several ranks; the optimiser keeps its parameters, or their shards.
 
         Returns:
-            The module to call, ``in_precision``.
+            The module that a step calls, within ``in_precision``.
         """
         method.to(self.device)
         if self._compiles:
@@ -203,9 +203,9 @@ def shard(method: nn.Module, optimizer: Optimizer, device: torch.device) -> None
     Every rank must hold the same weights before: nothing is sent.
 
     Args:
-        method: on its device already, in torch's usual memory layout.
-        optimizer: of its parameters, before its first step.
-        device: where this rank computes.
+        method: method that is on its device already, in torch's usual memory layout.
+        optimizer: optimiser of the method's parameters, before its first step.
+        device: device on which this rank computes.
     """
     assert not optimizer.state, "optimisers are sharded before their first step"
     mesh = init_device_mesh(device.type, (world_size(),))
@@ -244,7 +244,7 @@ def read_sharded_gradients(method: nn.Module) -> Gradients:
     """Gradients of a sharded method, from one collective: lengths of the shards, and the scalars' gradients.
 
     Args:
-        method: after the backward pass. Scalars' gradients are averaged over ranks here, in place.
+        method: method whose backward pass is done. Scalars' gradients are averaged over ranks here, in place.
     """
     names, gradients = with_gradients(method)
     # Parts that this rank holds; the squares of their lengths are added up over ranks.

@@ -27,9 +27,9 @@ class LossScale:
     that all ranks share one and a GPU is waited for once; and at a scale of 1 an overflow is an error, not a lesson.
 
     Attributes:
-        value: the factor; 1 where the precision needs none.
-        is_active: False for float32 and bfloat16.
-        good_steps: updates since the last change.
+        value: factor of the loss; 1 where the precision needs none.
+        is_active: whether the loss is scaled at all; False for float32 and bfloat16.
+        good_steps: number of updates since the factor was last adapted.
     """
 
     value: float = 1.0
@@ -72,7 +72,7 @@ class Update:
 
     Attributes:
         gradient_norm: length of the whole gradient before clipping; infinite or NaN where it is not finite.
-        is_applied: False where the update was left out: float16's loss scale was too high, and is now lower.
+        is_applied: False if no weight changed, since the gradient was not finite; float16's loss scale is then lowered.
         nonfinite: name of the first parameter whose gradient is not finite (on the first rank that has one), or None.
             Always None under float16's loss scale, which is lowered instead.
     """
@@ -87,9 +87,9 @@ class Gradients:
     """The gradients of one step.
 
     Attributes:
-        names: parameters that have one, in the order of the method.
-        tensors: what this process holds of each; a shard, where parameters are sharded.
-        norms: length of each as a whole, the same on every rank; infinite or NaN where it is not finite.
+        names: names of the parameters that have a gradient, in the order of the method.
+        tensors: gradient of each as this process holds it; a shard, where parameters are sharded.
+        norms: length of each gradient as a whole, the same on every rank; infinite or NaN where it is not finite.
     """
 
     names: list[str]
@@ -104,7 +104,7 @@ def read_gradients(method: nn.Module) -> Gradients:
     needs to ask another. The device is waited for once.
 
     Args:
-        method: after the backward pass.
+        method: method whose backward pass is done.
     """
     names, tensors = with_gradients(method)
     return Gradients(names, tensors, norms_of(tensors).tolist() if tensors else [])
@@ -136,13 +136,13 @@ def apply_update(gradients: Gradients, optimizer: Optimizer, *, clip: float | No
     the length asked for.
 
     Args:
-        gradients: of this step, times the loss scale.
-        optimizer: whose parameters they belong to.
+        gradients: gradients of this step, times the loss scale.
+        optimizer: optimiser of the parameters that the gradients belong to.
         clip: largest length of the gradient, > 0; None for no limit.
-        scale: what the loss was multiplied by; it learns from the outcome.
+        scale: loss scale of this step's backward pass; it is adapted to the outcome.
 
     Returns:
-        What became of the update. ``nonfinite`` is None where a lower loss scale may help.
+        Result of the update. ``nonfinite`` is None where a lower loss scale may help.
     """
     # Both in float64 on the host; hypot does not overflow where a sum of squares would.
     length = math.hypot(*gradients.norms) / scale.value

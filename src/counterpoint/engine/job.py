@@ -36,20 +36,20 @@ class TrainingJob:
     """The parts of a run.
 
     Attributes:
-        settings: with every ``auto`` filled in: how long the run is, how a step is cut, how often it is saved.
-        method: maps two views to a scalar loss.
-        optimizer: of the method's parameters.
+        settings: settings of the run, every ``auto`` filled in: its length, how a step is cut, how often it is saved.
+        method: module that maps two views to a scalar loss.
+        optimizer: optimiser of the method's parameters.
         schedule: learning rate of each step.
         loader: batches of raw samples, this rank's share.
-        views: draws the two views.
+        views: drawer of the two views of each sample.
         engine: device, precision and ranks.
-        folder: where metrics and checkpoints go.
+        folder: folder of the run, for metrics and checkpoints.
         chance: loss of an encoder that has learned nothing; None if there is no such number.
         floor: loss that no embedding can go below; None if there is none.
-        measure: gives figures that join an epoch's record; None for no such figures.
-        loggers: take each epoch's record; on the first rank only.
-        facts: what else a checkpoint should say about the run (versions, hashes).
-        unit: what a rate counts: images or rows.
+        measure: function that gives figures for an epoch's record; None for no such figures.
+        loggers: objects that log each epoch's record; called on the first rank only.
+        facts: further facts that a checkpoint keeps about the run (versions, hashes).
+        unit: name of what a rate counts: images or rows.
     """
 
     settings: TrainSettings

@@ -20,11 +20,11 @@ def build_loggers(settings: EngineSettings, folder: RunFolder) -> tuple[Logger, 
     """The loggers that a run asks for; on rank 0 only. Nothing is written before the first record.
 
     Args:
-        settings: which ones.
-        folder: the run, in whose folder they write.
+        settings: settings of the engine, in which each logger is switched on by its name.
+        folder: folder of the run, in which the loggers write.
 
     Raises:
-        UsageError: a package is not installed.
+        UsageError: the package of a logger is not installed.
     """
     names = [name for name in CATALOGUE if getattr(settings, name)]
     for name in names:
@@ -45,7 +45,7 @@ class TensorBoardLogger:
     killed after its last checkpoint shows no epoch twice.
 
     Args:
-        folder: the run.
+        folder: folder of the run.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -79,7 +79,7 @@ class WandbLogger:
     A resumed run continues under the id of the run. Runs that were offline are sent by ``wandb sync --append``.
 
     Args:
-        folder: the run.
+        folder: folder of the run.
     """
 
     def __init__(self, folder: RunFolder) -> None:

@@ -47,11 +47,11 @@ class LoopState:
     """The position of the loop.
 
     Attributes:
-        position: how far training has come.
-        log: sums of the epoch in progress.
-        seconds: time of its steps in this process; not saved, since no two runs share it.
-        notes: what the user should hear at the next occasion.
-        unproven: step whose outcome a checkpoint waits for, so that it can be replayed later; None if there is none.
+        position: epochs done, batches done of the current epoch, and updates done.
+        log: sums over the epoch in progress.
+        seconds: seconds that the epoch's steps took in this process; not saved, since no two runs share it.
+        notes: messages that the user has not been shown yet.
+        unproven: number of the step that a replay from the last checkpoint repeats, until it is recorded; else None.
     """
 
     position: Position = field(default_factory=lambda: Position(epoch=0, batch=0, step=0))
@@ -65,9 +65,9 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
     """Train to the end, saving checkpoints on the way. Every rank calls it.
 
     Args:
-        job: what to train.
-        reporter: shows progress.
-        resume: continue from the newest checkpoint that verifies.
+        job: parts of the run.
+        reporter: reporter that shows the progress.
+        resume: whether to continue from the newest checkpoint that verifies.
 
     Returns:
         The weights of the method by name, on the CPU.
@@ -102,7 +102,7 @@ def replay_step(job: TrainingJob, restored: Snapshot) -> StepRecord:
     """Take the step that follows a checkpoint, and return its result. Nothing is written.
 
     Args:
-        job: the run, not set up yet.
+        job: parts of the run, not set up yet.
         restored: content of the checkpoint.
     """
     job.engine.setup(job.method, job.optimizer)

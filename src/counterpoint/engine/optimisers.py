@@ -33,8 +33,8 @@ def build_optimizer(module: nn.Module, settings: OptimSettings, *, is_sharded: b
     adapts the same as without it.
 
     Args:
-        module: whose trainable parameters are optimised.
-        settings: with every ``auto`` filled in.
+        module: module whose trainable parameters are optimised.
+        settings: settings of the optimiser, every ``auto`` filled in.
         is_sharded: whether the engine will spread the parameters over ranks (FSDP2).
 
     Returns:
@@ -151,7 +151,7 @@ class LARS(Optimizer):
         weight_decay: beta >= 0, part of the adapted gradient.
         trust: eta > 0; 0.001 is common, small images take 0.02.
         is_adapted: whether r is computed (False: r = 1, for biases, norms and scales).
-        is_clipped: cap the whole rate at the learning rate, r = min(r / lr, 1), as solo-learn's LARS does.
+        is_clipped: whether the whole rate is capped at the learning rate, r = min(r / lr, 1), as in solo-learn's LARS.
 
     Raises:
         ValueError: a value out of its range.
@@ -186,7 +186,7 @@ class LARS(Optimizer):
         """Update every parameter that has a gradient.
 
         Args:
-            closure: computes the loss and the gradients, as for any optimiser of torch.
+            closure: function that computes the loss and the gradients, as for any optimiser of torch.
 
         Returns:
             What the closure returned, or None.
@@ -265,13 +265,13 @@ class Schedule:
     Source: goyal2017, section 2.2 (warm-up); loshchilov2017, Eq. 5 (cosine, without restarts).
 
     Args:
-        peak: eta > 0.
-        num_steps: T, all steps of the run.
-        num_warmup: W, steps of the linear rise.
-        final_share: f, in [0, 1].
-        held_for: h, steps over which the cosine keeps its value.
-        num_peak: P, steps at the peak after the warm-up.
-        num_cosine: C, steps of the cosine; None for all that are left.
+        peak: highest learning rate, eta > 0.
+        num_steps: number of all steps of the run, T.
+        num_warmup: number of steps of the linear rise, W.
+        final_share: share of the peak at the end of the cosine, f, in [0, 1].
+        held_for: number of steps over which the cosine keeps its value, h.
+        num_peak: number of steps at the peak after the warm-up, P.
+        num_cosine: number of steps of the cosine, C; None for all that are left.
 
     >>> schedule = Schedule(peak=1.0, num_steps=100, num_warmup=10)
     >>> [round(schedule(step), 3) for step in (0, 9, 10, 55, 100)]
@@ -307,9 +307,9 @@ def build_schedule(settings: OptimSettings, *, num_epochs: int, batches_per_epoc
     """The schedule of a run.
 
     Args:
-        settings: with every ``auto`` filled in. The warm-up rises at every step, under each schedule.
-        num_epochs: passes over the training samples.
-        batches_per_epoch: updates per epoch.
+        settings: settings of the optimiser, every ``auto`` filled in. Every schedule's warm-up rises at every step.
+        num_epochs: number of passes over the training samples.
+        batches_per_epoch: number of updates per epoch.
 
     Raises:
         UsageError: a warm-up longer than the run.

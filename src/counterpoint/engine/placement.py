@@ -27,10 +27,10 @@ class Placement:
     """Device and precision in which a run is computed, and the reasons.
 
     Attributes:
-        device: cpu or cuda.
-        precision: fp32, bf16 or fp16; of the encoder.
-        reasons: why, by setting, for those that were ``auto``.
-        ranks: this process among those that train together.
+        device: device that computes: cpu or cuda.
+        precision: precision of the encoder: fp32, bf16 or fp16.
+        reasons: reason for each choice that was left to ``auto``, by name of the setting.
+        ranks: place of this process among those that train together.
     """
 
     device: str
@@ -55,9 +55,9 @@ def place(device: str, precision: str, *, environment: Mapping[str, str] | None 
     """Fill in ``auto``, and find out which of several processes this one is.
 
     Args:
-        device: auto, cpu or cuda.
-        precision: auto, fp32, bf16 or fp16.
-        environment: where torchrun writes (default: this process's).
+        device: device to compute on: auto, cpu or cuda.
+        precision: precision of the encoder: auto, fp32, bf16 or fp16.
+        environment: environment variables, which torchrun sets (default: this process's).
 
     Raises:
         UsageError: a GPU is asked for and none is there, or more ranks than GPUs, or float16 without a GPU.
@@ -92,7 +92,7 @@ def ranks_joined(placement: Placement) -> Iterator[None]:
     """Join the ranks that torchrun started to one group inside the block; nothing for one process.
 
     Args:
-        placement: who and where this process is.
+        placement: placement of this process: its rank and its device.
 
     Raises:
         LoneTrainingError: another rank is lost, or never came.
@@ -121,7 +121,7 @@ def on_all_ranks(body: Callable[[], Result]) -> Result:
     """Run something on every rank; if it fails on any of them, all raise, so that none is left waiting.
 
     Args:
-        body: takes nothing and calls no collective.
+        body: function without arguments that calls no collective.
 
     Raises:
         Exception: where the body failed, what it raised; elsewhere a RunError that names the rank.
@@ -140,7 +140,7 @@ def from_first_rank(body: Callable[[], str]) -> str:
     """Return on every rank what rank 0 finds: machines may see a shared folder differently for a while.
 
     Args:
-        body: runs on rank 0.
+        body: function without arguments that returns a text; it runs on rank 0 only.
 
     Raises:
         Exception: as ``on_first_rank`` raises.
@@ -157,7 +157,7 @@ def on_first_rank(body: Callable[[], Any]) -> None:
     """Run something on rank 0 while the others wait. Every rank must call it.
 
     Args:
-        body: takes nothing; its result is dropped.
+        body: function without arguments; its result is dropped.
 
     Raises:
         Exception: on rank 0 what the body raised, on the others a RunError with the same text.

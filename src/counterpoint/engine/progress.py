@@ -31,7 +31,7 @@ class Reporter:
     """Shows progress on stderr.
 
     Args:
-        quiet: show nothing.
+        quiet: whether nothing is shown.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:

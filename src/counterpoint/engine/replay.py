@@ -22,13 +22,13 @@ class StepRecord:
     """One update, in values that are equal only if every bit is.
 
     Attributes:
-        step: updates done before it.
-        epoch: whole epochs done before it.
-        batch: its number within the epoch.
+        step: number of updates done before it.
+        epoch: number of whole epochs done before it.
+        batch: number of its batch within the epoch, from 0.
         ids_sha256: hash of the sample ids of the whole batch, in order.
-        first_ids: the first few of them.
-        loss: as ``float.hex``.
-        gradient_norm: as ``float.hex``.
+        first_ids: ids of the first samples of the batch, at most ``NUM_IDS``.
+        loss: loss of the whole batch, as ``float.hex`` writes it.
+        gradient_norm: length of the gradient before clipping, as ``float.hex`` writes it.
         weights_sha256: hash of all weights and buffers after the update.
     """
 
@@ -48,11 +48,11 @@ class StepRecord:
         """Record a step.
 
         Args:
-            before: where the run stood before the step.
+            before: position of the run before the step.
             ids_N: sample ids of the whole batch, all ranks together.
-            loss: of the whole batch.
-            gradient_norm: before clipping.
-            weights_sha256: ``weights_digest`` after the update.
+            loss: loss of the whole batch.
+            gradient_norm: length of the gradient before clipping.
+            weights_sha256: hash of weights and buffers after the update, by ``weights_digest``.
         """
         ids = hashlib.sha256(tensor_bytes(ids_N.long())).hexdigest()  # the same bytes whatever integers the loader uses
         first = tuple(ids_N[:NUM_IDS].tolist())
@@ -84,7 +84,7 @@ def this_machine(device: str = "cpu") -> MachineFacts:
     """The machine as it is now.
 
     Args:
-        device: where the run is computed, ``cpu`` or ``cuda``.
+        device: device on which the run is computed, ``cpu`` or ``cuda``.
     """
     name = torch.cuda.get_device_name() if device.startswith("cuda") else device
     return MachineFacts(torch.__version__, torch.get_num_threads(), name)
@@ -113,11 +113,11 @@ def record_step(folder: Path, record: StepRecord, *, device: str = "cpu") -> str
 
     Args:
         folder: the run's checkpoint folder.
-        record: of the step that follows the checkpoint of the same number.
-        device: where the run is computed.
+        record: record of the step that follows the checkpoint of the same number.
+        device: device on which the run is computed, ``cpu`` or ``cuda``.
 
     Returns:
-        A note for the user where the step was taken before and came out differently; None otherwise.
+        A note for the user if the step was taken before and came out differently; None otherwise.
 
     Raises:
         RunError: the disk refuses.

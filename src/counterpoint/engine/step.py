@@ -26,8 +26,8 @@ class StepOutcome:
     """Outcome of one update; the same on every rank.
 
     Attributes:
-        loss: of the whole batch, before the update.
-        update: of the weights.
+        loss: loss of the whole batch, before the update.
+        update: result of the update of the weights.
         stop_code: exit code that a signal asks for on any rank; 0 for none.
     """
 
@@ -42,9 +42,9 @@ def take_step(
     """Update the weights once.
 
     Args:
-        job: the run, its engine set up.
+        job: parts of the run, its engine set up.
         batch: this rank's samples of the step.
-        position: of the run before the step.
+        position: position of the run before the step.
         poll_stop: exit code that a signal has asked this rank for so far; 0 for none.
 
     Raises:

@@ -46,8 +46,8 @@ class Frozen:
     """A classifier of some features, fitted to clean labelled samples.
 
     Attributes:
-        classify: maps features to classes.
-        settings: those that its figures depend on.
+        classify: function that maps features (n, d) to class numbers (n,).
+        settings: settings of the classifier that its figures depend on, by name.
     """
 
     classify: Callable[[Tensor], Tensor]
@@ -60,9 +60,9 @@ class LabelledSamples:
 
     Attributes:
         store: the store that holds them.
-        positions_Q: their positions in the store.
-        labels_Q: their classes, as the classifiers number them.
-        left_out: in words, the samples left out, whose classes are not known; empty if there are none.
+        positions_Q: positions of the queries in the store.
+        labels_Q: classes of the queries, as the classifiers number them.
+        left_out: text on the samples that were left out, as their classes are not known; empty if there are none.
     """
 
     store: Store
@@ -88,7 +88,7 @@ def matched(other: Source, class_names: Sequence[str]) -> LabelledSamples:
 
     Args:
         other: a source with labels.
-        class_names: in the order in which the classifiers number them.
+        class_names: names of the classes, in the order in which the classifiers number them.
 
     Raises:
         DataError: the source has no labels, or no class of these names.
@@ -130,12 +130,12 @@ def selection_curve(
     Source: ncl2024, section 5.1, appendices F.3 and G.4.
 
     Args:
-        labelled: features with their classes; the order is made from those of the bank.
+        labelled: features with their classes; the order is made from the features of the bank.
         order: "first" (as they come), "random", "expected activation" (mean absolute value in the unit-length rows),
-            "non-negative expected activation" (the same of the positive parts, which are then what is kept),
+            "non-negative expected activation" (the same of the positive parts; only these parts are then kept),
             "variance", or "pca" (principal components of the centred features).
-        measure: the function of a metric, as in its record.
-        sizes: numbers of features; None for 1, 2, 4, ... and all.
+        measure: function that measures a metric, as in the record of the metric.
+        sizes: numbers of features to keep; None takes 1, 2, 4, ... and all.
 
     Raises:
         ValueError: an order that is not known, or sizes out of range.
@@ -239,10 +239,10 @@ class Clean:
 
     Attributes:
         subject: the encoder that is judged.
-        sets: its features.
-        known: their labelled samples and queries, by the name of the features.
-        queries: positions of the queries.
-        metrics: the requested ones.
+        sets: features of the subject and of its baselines.
+        known: labelled samples and queries, by the name of the features.
+        queries: positions of the queries in the subject's source.
+        metrics: metrics that the evaluation measures.
     """
 
     subject: Subject

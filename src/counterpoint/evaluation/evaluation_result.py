@@ -40,8 +40,8 @@ class Evaluation(Printed):
 
     Attributes:
         record: the figures, metric by metric, features by features, and the split.
-        path: the file that it was written to.
-        name: of the subject.
+        path: file that the record was written to; None if it was not written.
+        name: name of the subject.
     """
 
     record: EvaluationRecord
@@ -229,10 +229,10 @@ def query_fingerprint(source: Source, queries: Tensor, *, is_features: bool = Fa
     """Short hash of the names and classes of the queries: if two are equal, figures can be compared in pairs.
 
     Args:
-        source: with the queries among its samples.
-        queries: their positions.
-        is_features: the samples are features, which differ between two encoders for the same samples: without names
-            these are identified by their places and classes.
+        source: samples, among which are the queries.
+        queries: positions of the queries in the source.
+        is_features: True if the samples are features, which differ between two encoders for the same samples: without
+            names these are identified by their places and classes.
     """
     assert source.labels is not None
     # Samples without names of their own are identified by their places in this very content.

@@ -74,7 +74,7 @@ class FeatureSets:
     """All features that an evaluation compares.
 
     Attributes:
-        sets: the features.
+        sets: sets of features, of the subject and of its baselines.
         content_N: hash of what each sample holds.
     """
 
@@ -148,10 +148,10 @@ def own_classes(
     """Classes of samples by an encoder's own classifier, as numbers of the samples' classes.
 
     Args:
-        encoder: with a classifier.
-        representations: of the samples, (n, width).
-        class_names: of the samples' classes, which are matched with the classifier's by name.
-        reporter: says so if the classifier knows none of these classes.
+        encoder: encoder that has a classifier.
+        representations: representations of the samples, (n, width).
+        class_names: names of the samples' classes, by which these are matched with the classifier's classes.
+        reporter: shows a line if the classifier knows none of these classes.
 
     Returns:
         Class numbers (n,); -1 for a class that these samples do not have. None if the classifier knows none.
@@ -194,9 +194,9 @@ def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = 
     """Principal components of the raw input (pixels or features): the baseline that needs no learning.
 
     Args:
-        sources: the first has the samples that the components are fitted on.
-        train: positions of these samples.
-        cache: whether scores are kept, and taken from the cache.
+        sources: sources of the samples; the first one has the samples that the components are fitted on.
+        train: positions of the training samples in the first source.
+        cache: whether scores are read from the cache and kept in it.
 
     Returns:
         At most ``PCA_DIMS`` components, fitted on those training samples, evenly spaced, that ``MOST_FITTED`` bytes

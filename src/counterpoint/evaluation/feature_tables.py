@@ -65,9 +65,9 @@ class Tables:
     """Arrays that are filled part by part, in memory or in a folder of the cache.
 
     Attributes:
-        num_rows: of each.
-        folder: None keeps them in memory.
-        files: closes those that were opened.
+        num_rows: number of rows of each array.
+        folder: folder of the arrays' files; None keeps the arrays in memory.
+        files: stack that closes the files that were opened.
     """
 
     num_rows: int
@@ -103,10 +103,10 @@ def stored_or_computed(
     """Arrays by name: from the cache if they are there and undamaged, else computed and written to it.
 
     Args:
-        key: says what the arrays depend on; None keeps nothing.
-        names: of the arrays, each (num_rows, ...).
-        num_rows: of each.
-        compute: writes those that it is asked for, part by part.
+        key: text that says what the arrays depend on; None keeps nothing in the cache.
+        names: names of the arrays, each (num_rows, ...).
+        num_rows: number of rows of each array.
+        compute: function that writes the arrays that it is asked for, part by part.
 
     Raises:
         RunError: they cannot be written.

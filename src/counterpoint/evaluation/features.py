@@ -50,7 +50,7 @@ class SampleFeatures:
     """Features of the samples of a source, in its order.
 
     Attributes:
-        layers: float32 (n, d) by the layer's name.
+        layers: features, float32 (n, d), by the layer's name.
         content_N: hash of what each sample holds (n,), as bytes.
     """
 
@@ -88,12 +88,12 @@ def extract(
     """Pass every sample through the encoder once, or read its features from the cache.
 
     Args:
-        encoder: on the device where it computes.
+        encoder: encoder, on the device where it computes.
         source: the samples.
-        layers: see ``nn.layer_outputs.LayerReader``.
-        cache: whether features are kept, and taken from the cache; a text is their key in place of ``key_of``.
-        begin: called before samples pass; not at all if the cache has everything.
-        advance: called once per piece of ``PIECE`` samples.
+        layers: names of the layers; see ``nn.layer_outputs.LayerReader``.
+        cache: whether features are read from the cache and kept in it; a text is their key in place of ``key_of``.
+        begin: function called before samples pass; it is not called if the cache has everything.
+        advance: function called once per piece of ``PIECE`` samples.
 
     Raises:
         DataError: features that are not finite; the first samples are named.
@@ -133,12 +133,12 @@ def pass_rows(
     the first sample of the source; those at the ends of the rows pass as a whole.
 
     Args:
-        encoder: on the device where it computes.
+        encoder: encoder, on the device where it computes.
         source: the samples.
-        names: layers of the encoder; and ``CONTENT``, see ``SampleFeatures.content_N``.
-        rows: which samples.
-        write: takes the first row of a part, and its arrays by name; called by several threads.
-        advance: called once per piece.
+        names: names of layers of the encoder, and ``CONTENT``, see ``SampleFeatures.content_N``.
+        rows: positions in the source of the samples that are passed, as a slice.
+        write: function that takes the first row of a part, and its arrays by name; called by several threads.
+        advance: function called once per piece.
 
     Raises:
         DataError: features that are not finite; the first samples are named.
@@ -194,7 +194,7 @@ def check_finite(layers: Mapping[str, np.ndarray], positions: Tensor, source: So
 
     Args:
         layers: arrays (n, d) by the layer's name.
-        positions: of these samples in the source (n,).
+        positions: positions of these samples in the source (n,).
         source: the source, which has the samples' names.
 
     Raises:
@@ -272,11 +272,11 @@ def view_pairs(
     """Layers of an encoder for the first and the second view of some samples.
 
     Args:
-        subject: whose views and samples are taken; it must have views.
-        encoder: of the subject, or a baseline.
-        layers: see ``nn.layer_outputs.LayerReader``.
-        positions_N: of the samples.
-        also: functions of the views themselves, by name.
+        subject: subject whose views and samples are taken; it must have views.
+        encoder: encoder of the subject, or of a baseline.
+        layers: names of the layers; see ``nn.layer_outputs.LayerReader``.
+        positions_N: positions of the samples in the subject's source.
+        also: functions of the views themselves, by the name of their result.
     """
     source, drawer = subject.source, subject.views()
     with LayerReader(encoder, layers) as reader:

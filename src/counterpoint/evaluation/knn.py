@@ -34,8 +34,8 @@ class Neighbours:
     """The nearest bank samples of each query, nearest first.
 
     Attributes:
-        similarity_QK: in descending order.
-        positions_QK: rows of the bank, int64; of equal similarities the smaller first.
+        similarity_QK: similarity of each query to its neighbours, in descending order.
+        positions_QK: positions of the neighbours in the bank, int64; of equal similarities the smaller comes first.
     """
 
     similarity_QK: Tensor
@@ -54,9 +54,9 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
 
     Args:
         bank_ND: finite features to choose from, which are read a block at a time.
-        queries_QD: finite features to search for, as many each.
-        k: neighbours, 1 <= k <= n.
-        similarity: ``cosine`` or ``dot``.
+        queries_QD: finite features of the queries, of the same width.
+        k: number of neighbours of a query, 1 <= k <= n.
+        similarity: measure of similarity, ``cosine`` or ``dot``.
 
     Returns:
         The neighbours, with the same bits for any number of threads.
@@ -188,8 +188,8 @@ class Vote:
     r"""A vote of the nearest bank samples of a query, each weighted by :math:`e^{\cos / T}`.
 
     Attributes:
-        k: neighbours that vote, >= 1.
-        temperature: T > 0; a small one trusts only the nearest.
+        k: number of neighbours that vote, >= 1.
+        temperature: temperature T > 0 of the weights; a small one trusts only the nearest neighbours.
 
     Raises:
         ValueError: a value out of its range.
@@ -220,9 +220,9 @@ def knn_predict(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor, vote: Vote 
 
     Args:
         bank_ND: features of labelled samples, in memory or on disk.
-        labels_N: their classes, int64, from 0.
+        labels_N: classes of these samples, int64, from 0.
         queries_QD: features to classify.
-        vote: None for k = 20 and T = 0.1.
+        vote: settings of the vote; None takes k = 20 and T = 0.1.
 
     Returns:
         Classes (q,), int64.
@@ -246,8 +246,8 @@ def knn_leave_one_out(z_ND: Tensor, labels_N: Tensor, vote: Vote) -> Tensor:
 
     Args:
         z_ND: features of labelled samples.
-        labels_N: their classes, int64, from 0.
-        vote: of at most n - 1 neighbours.
+        labels_N: classes of these samples, int64, from 0.
+        vote: settings of the vote, with at most n - 1 neighbours.
 
     Returns:
         Classes (n,), int64.

@@ -98,10 +98,10 @@ class Fit:
     """Fitted weights, with the loss and the norm of its gradient.
 
     Attributes:
-        weight_CD: float64.
-        intercept_C: float64.
-        loss: L at these weights.
-        slope: Euclidean norm of its gradient there, at most ``OPTIMALITY`` if the search has converged.
+        weight_CD: weights of each class, float64.
+        intercept_C: intercept of each class, float64.
+        loss: value of the loss L at these weights.
+        slope: Euclidean norm of the gradient of L there, at most ``OPTIMALITY`` if the search has converged.
         steps: number of steps of L-BFGS.
     """
 
@@ -209,8 +209,8 @@ class Scaling:
     """A standardisation of features.
 
     Attributes:
-        mean_D: float64.
-        deviation_D: float64; infinite for a constant feature, which becomes 0.
+        mean_D: mean of each feature, float64.
+        deviation_D: deviation of each feature, float64; infinite for a constant feature, which becomes 0.
     """
 
     mean_D: Tensor
@@ -263,7 +263,7 @@ class Probe:
     """A linear classifier of features, as it was fitted.
 
     Attributes:
-        classes_C: those it was fitted to, ascending.
+        classes_C: classes that the probe was fitted to, ascending.
         scaling: standardisation of the features.
         found: weights on the standardised features, with the loss and the norm of its gradient.
     """
@@ -290,8 +290,8 @@ def fit_probe(bank_ND: Rows, labels_N: Tensor, *, inverse_penalty: float = INVER
 
     Args:
         bank_ND: features of labelled samples, in memory or on disk.
-        labels_N: their classes, whole numbers.
-        inverse_penalty: C > 0 of the squared penalty on the weights.
+        labels_N: classes of these samples, whole numbers.
+        inverse_penalty: inverse strength C > 0 of the squared penalty on the weights.
 
     Raises:
         ValueError: fewer than two classes, rows that are not finite, or an argument out of range.

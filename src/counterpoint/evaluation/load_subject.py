@@ -46,7 +46,7 @@ def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: R
     Args:
         subject: a run or its folder; an encoder from elsewhere, as a module or by a name of
             ``nn.foreign.build_foreign``; or features (n, d), in memory or in a file that ``READERS`` read.
-        samples: None for ``data`` takes a run's own; features are their own samples.
+        samples: data and queries; None for ``data`` takes a run's own samples, and features are their own samples.
         look: weights, checkpoint and device of the encoder, and the part of the data that is taken.
         reporter: shows progress.
 

@@ -38,8 +38,8 @@ class Dimensions:
         expected_D: mean absolute value of the unit-length embedding.
         purity_D: share of the commonest class among the samples that it is active on; NaN if that is not known.
         class_D: number of that class if its share is beyond chance, else -1.
-        top_DT: the strongest samples, as places on the map, descending; -1 if there are fewer.
-        values_DT: their values.
+        top_DT: samples with the largest values, as places on the map, descending; -1 if there are fewer.
+        values_DT: values of these samples in the unit-length embedding.
     """
 
     fires_D: Floats
@@ -58,9 +58,9 @@ class Sheet:
     """Square pictures of the samples of a map in one picture file, row by row.
 
     Attributes:
-        content: PNG or WebP.
-        columns: pictures in a row.
-        side: pixels of one picture.
+        content: bytes of the file, PNG or WebP.
+        columns: number of pictures in a row.
+        side: width and height of one picture in pixels.
     """
 
     content: bytes
@@ -74,16 +74,16 @@ class Collection:
 
     Attributes:
         num_samples: number of samples of the run.
-        rows_N: places of these samples among them.
+        rows_N: positions of these samples among all samples of the run.
         names: names of these samples.
         labels_N: class numbers, -1 if unknown; empty without labels.
-        class_names: by class number.
-        scores: by place, principal components (N, K) of the unit-length features.
-        variance: by place, the share of the variance that each component has.
-        neighbours_NM: the nearest others by cosine of the embedding, as places on the map, -1 if there are fewer.
-        dominant_N: the strongest dimension of each, -1 if all are 0; empty for an embedding with signs.
-        dims: the dimensions of the embedding.
-        sheet: pictures; None for vectors.
+        class_names: names of the classes, by class number.
+        scores: principal components (N, K) of the unit-length features, for each of ``PLACES``.
+        variance: share of the variance that each component has (K,), for each of ``PLACES``.
+        neighbours_NM: nearest other samples by cosine of the embedding, as places on the map, -1 if there are fewer.
+        dominant_N: strongest dimension of each sample, -1 if all are 0; empty for an embedding with signs.
+        dims: figures of the dimensions of the embedding.
+        sheet: pictures of the samples; None for vectors.
     """
 
     num_samples: int

@@ -45,15 +45,15 @@ class Labelled:
 
     Attributes:
         bank_ND: features of labelled samples; for a metric ``in_parts`` perhaps ``StoredRows``.
-        labels_N: their classes, int64, from 0.
+        labels_N: classes of these samples, int64, from 0.
         queries_QD: features of the queries.
-        labels_Q: their classes.
-        k: neighbours that vote.
-        temperature: of their votes.
-        inverse_penalty: C of a linear probe's squared penalty.
-        predicted_Q: classes that the queries get from the classifier that was trained with the encoder; None without
-            one.
-        class_names: of all classes, for records; empty for classes without names.
+        labels_Q: classes of the queries.
+        k: number of neighbours that vote.
+        temperature: temperature of the votes.
+        inverse_penalty: inverse strength C of a linear probe's squared penalty.
+        predicted_Q: classes that the queries get from the classifier that was trained with the encoder; None if there
+            is none.
+        class_names: names of all classes, for records; empty for classes without names.
         once: values computed from these features; a changed copy begins without them.
     """
 
@@ -123,8 +123,8 @@ def wilson(correct: int, total: int) -> Proportion:
     Source: wilson1927.
 
     Args:
-        correct: successes, 0 <= correct <= total.
-        total: trials, >= 1.
+        correct: number of successes, 0 <= correct <= total.
+        total: number of trials, >= 1.
 
     Raises:
         ValueError: counts out of range.
@@ -150,8 +150,8 @@ class Score:
 
     Attributes:
         outcome: the figure; an ``Interval`` if it is not a share of the queries.
-        settings: plain values by name.
-        classes: of an accuracy, the share of each class's queries that are right, for classes that have queries.
+        settings: settings that the figure depends on, plain values by name.
+        classes: share of queries that are right, by the number of each class that has queries; for accuracies only.
     """
 
     outcome: Proportion | Interval
@@ -163,10 +163,10 @@ def row_of(features: str, protocol: str, score: Score, class_names: Sequence[str
     """The row of an evaluation's record for a score.
 
     Args:
-        features: from which the figure was computed.
+        features: name of the features from which the figure was computed.
         protocol: a metric's name, perhaps with a condition (``core.metric``).
         score: the figure.
-        class_names: of all classes; empty leaves the shares of the classes out.
+        class_names: names of all classes; if empty, the shares of the classes are left out.
     """
     outcome = score.outcome
     figure: dict[str, Any] = {"low": outcome.low, "high": outcome.high}

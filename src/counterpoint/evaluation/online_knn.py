@@ -36,10 +36,10 @@ class EpochKNN:
     Source: wu2018, section 3.4, through ``evaluation.knn``.
 
     Args:
-        source: samples with labels; training never sees these.
+        source: samples with labels, which this figure does not pass to training.
         split: training and held-out positions.
-        encoder: prepares samples; the weights measured are those of the method at each epoch's end.
-        every: epochs between measurements, >= 1; the last epoch is always measured.
+        encoder: encoder that prepares samples; the weights measured are those of the method at each epoch's end.
+        every: number of epochs between measurements, >= 1; the last epoch is always measured.
 
     Raises:
         UsageError: too few labelled samples to say anything.

@@ -66,7 +66,7 @@ def evaluate(
             (n, d), in memory or in a file, perhaps with labels.
         data: labelled data (anything ``train`` takes); None takes the run's own. The array that the run was trained on
             is recognised by its content.
-        labels: one per sample for arrays; a file for named data.
+        labels: class labels, one per sample for arrays; a file for named data.
         test_data: separate queries (a folder, an array, or the test part of a named set); all samples of ``data`` are
             then the bank. None holds a share of ``data`` out.
         test_labels: labels of the queries.

@@ -29,10 +29,10 @@ def retrieved_hits(
 
     Args:
         queries_QD: features of the queries.
-        labels_Q: their classes, from 0.
+        labels_Q: classes of the queries, from 0.
         bank_ND: features of the samples that are searched.
-        labels_N: their classes.
-        k: samples that are retrieved, at most as many as the bank has.
+        labels_N: classes of these samples.
+        k: number of samples that are retrieved, at most as many as the bank has.
 
     Raises:
         ValueError: an argument out of range, or shapes that do not fit.
@@ -57,7 +57,7 @@ def average_precision(hits_QK: Tensor, num_relevant_Q: Tensor) -> Tensor:
 
     Args:
         hits_QK: result of ``retrieved_hits``.
-        num_relevant_Q: R of each query.
+        num_relevant_Q: number R of relevant samples in the bank, for each query.
 
     Returns:
         One value for each query, float64 (q,); NaN where R = 0. The mean of the others is mAP@k.

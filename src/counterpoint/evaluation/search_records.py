@@ -19,8 +19,8 @@ class SharedConcept:
     """A dimension that both samples of a pair activate.
 
     Attributes:
-        dim: its number.
-        share: its share of the similarity: its product over the sum of all.
+        dim: number of the dimension.
+        share: share of the similarity: product of the two values over the sum of all products.
     """
 
     dim: int
@@ -35,12 +35,12 @@ class Hit:
     """One sample that was found.
 
     Attributes:
-        row: its place in the collection.
-        name: of the sample.
-        label: its class, or None.
+        row: position of the sample in the collection.
+        name: name of the sample.
+        label: class of the sample, or None.
         similarity: cosine with the query.
         random_below: share of random pairs of the collection that are less similar.
-        concepts: what both share, the most first; empty if dimensions have no meaning.
+        concepts: dimensions that both activate, the largest share first; empty if dimensions have no meaning.
     """
 
     row: int
@@ -64,9 +64,9 @@ class Asked:
     """A query with its hits, the most similar first.
 
     Attributes:
-        name: of the query.
-        row: its place in the collection, which is then no hit; None for a sample from elsewhere.
-        label: its class, or None.
+        name: name of the query.
+        row: position of the query in the collection, which is then no hit; None for a sample from elsewhere.
+        label: class of the query, or None.
         hits: the samples that were found.
     """
 
@@ -89,7 +89,7 @@ class SearchResult(Printed):
     Attributes:
         run: name of the run.
         facts: the collection, the layer and the method of the search, by name.
-        reading: how to read the result, in sentences.
+        reading: sentences on how to read the result.
         pictures: small pictures (h, w) or (h, w, 3) by ``row-<number>`` and ``query-<number>``, if they were
             requested.
     """
@@ -124,12 +124,12 @@ class CopyGroup:
     """Samples that are nearly the same.
 
     Attributes:
-        rows: ascending.
-        names: of the samples.
-        labels: classes, or None.
+        rows: positions of the samples in the collection, ascending.
+        names: names of the samples.
+        labels: class of each sample, or None.
         least_similarity: the smallest cosine of a pair that put them together.
-        by: how they were compared: ``pixels`` (their pictures are nearly equal), or ``embedding``.
-        crosses_split: whether some were trained on and others held out.
+        by: way of comparison: ``pixels`` (their pictures are nearly equal), or ``embedding``.
+        crosses_split: whether some samples were trained on and others held out.
     """
 
     rows: tuple[int, ...]

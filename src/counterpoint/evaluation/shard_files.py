@@ -30,10 +30,10 @@ class TablePlan(Record):
     """The plan of a table in shards: its rows, and all that they are computed from.
 
     Attributes:
-        num_rows: of the table.
-        shard_rows: of each shard; the last one may have fewer.
-        layer: of the encoder; or what else the columns hold.
-        encoder: hash of its architecture and weights; or what else computes the columns.
+        num_rows: number of rows of the table.
+        shard_rows: number of rows of each shard; the last one may have fewer.
+        layer: name of the encoder's layer; or what else the columns hold.
+        encoder: hash of the encoder's architecture and weights; or what else computes the columns.
         data: hash of the samples, their names and labels.
         software: versions that the figures may depend on, and the kind of device.
         has_labels: whether labels are known.

@@ -32,8 +32,8 @@ def paired_bootstrap(
     Args:
         first_Q: a value for each query, such as its average precision, or the share of seeds that got it right.
         second_Q: values of the same queries, in the same order.
-        num_resamples: B; p is at least 2 / (B + 1).
-        seed: of the resamples.
+        num_resamples: number B of resamples; p is at least 2 / (B + 1).
+        seed: seed of the resamples.
 
     Raises:
         ValueError: no queries, other queries, or a value that is not finite.
@@ -70,7 +70,7 @@ def over_seeds(first: Sequence[float], second: Sequence[float], *, is_paired: bo
     Args:
         first: the figure of each seed of the first method.
         second: the figure of each seed of the second one.
-        is_paired: both have the same seeds in the same order; then seeds are compared one by one (student1908), else
+        is_paired: True if both have the same seeds in order; then seeds are compared one by one (student1908), else
             by Welch's test, which takes no deviations to be equal (welch1947).
 
     Returns:
@@ -97,7 +97,7 @@ def seeds_needed(first: Sequence[float], second: Sequence[float], *, is_paired: 
     Args:
         first: the figure of each seed of the first method.
         second: the figure of each seed of the second one.
-        is_paired: as in ``over_seeds``.
+        is_paired: whether both have the same seeds in the same order; see ``over_seeds``.
 
     Returns:
         At least 2; None if more than ``MAX_SEEDS`` would be needed, or if seeds do not scatter.
@@ -116,9 +116,9 @@ def power(effect: float, num_seeds: int, *, is_paired: bool, level: float = LEVE
 
     Args:
         effect: true difference over the standard deviation of one pair of seeds.
-        num_seeds: a side, >= 2.
+        num_seeds: number of seeds of each method, >= 2.
         is_paired: whether seeds are compared one by one.
-        level: of the test, > 0 and < 1.
+        level: level of the test, > 0 and < 1.
 
     >>> round(power(1.0, 10, is_paired=True), 3)
     0.803

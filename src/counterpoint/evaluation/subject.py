@@ -35,22 +35,22 @@ class Subject:
     """An encoder, or features, with the samples it is judged on.
 
     Attributes:
-        name: shown in tables and messages.
-        encoder: trained, here or elsewhere; of features from anywhere it changes nothing.
+        name: name shown in tables and messages.
+        encoder: encoder, trained here or elsewhere; for features from anywhere, one that changes nothing.
         source: the samples.
-        split: which of them were held out of training (for other data: held out of the bank).
-        sources: the samples by where they come from: ``source``; or bank and queries, whose samples ``source`` holds
+        split: samples for training, and samples held out of it (for other data: bank and queries).
+        sources: sources that the samples come from: ``source``; or bank and queries, whose samples ``source`` holds
             one behind the other, and of which ``split`` has the second as held out.
-        folder: of the run; None for an encoder from elsewhere.
+        folder: folder of the run; None for an encoder from elsewhere.
         settings: every setting of the run; None for an encoder from elsewhere.
         is_own_data: whether these are the samples the run was trained on.
-        is_own_record: whether the results belong into the run's own record: its own samples by its own labels, or
+        is_own_record: whether the results belong to the run's own record: its own samples by its own labels, or
             by labels given later to a run that had none.
         own_views: the user's own views, if the run was trained with them and they are at hand.
         own_loss: the user's own loss, if the run was trained with it and it is at hand.
         initial: the encoder that training began with, to be measured beside the trained one.
-        opens: settings by which its encoder takes samples of other data.
-        facts: for the record of an encoder from elsewhere: its weights and how its input is prepared.
+        opens: settings with which samples of other data are opened for the encoder.
+        facts: facts for the record of an encoder from elsewhere: its weights and how its input is prepared.
     """
 
     name: str
@@ -129,9 +129,9 @@ def open_queries(
     """Open a source of queries.
 
     Args:
-        opens: settings by which the encoder takes samples that are not its own.
-        data: anything ``train`` takes; of a named set, its part for tests.
-        labels: one per sample for arrays; for named data a path, ``auto`` or ``none``.
+        opens: settings with which samples of other data are opened for the encoder.
+        data: queries (anything ``train`` takes); of a named set its part for tests is taken.
+        labels: class labels, one per sample for arrays; for named data a path, ``auto`` or ``none``.
         part: the settings ``split``, ``classes`` and ``root`` of ``source``; ``split`` is the bank's.
         reporter: shows progress while a folder is read.
     """
@@ -154,8 +154,8 @@ def beside(subject: Subject, queries: Source) -> Subject:
     """Take the samples of another source as queries: all labelled samples of the subject's source are the bank.
 
     Args:
-        subject: with the bank.
-        queries: of any source; see ``open_queries``.
+        subject: subject whose samples are the bank.
+        queries: source of the queries; see ``open_queries``.
 
     Raises:
         DataError: shapes or classes do not fit together.

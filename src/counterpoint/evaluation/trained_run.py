@@ -70,8 +70,8 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
     """Build settings from the values that a run recorded.
 
     Args:
-        values: as they were recorded.
-        origin: the file that has them.
+        values: values of the settings, as they were recorded.
+        origin: name of the file that has them, for errors.
 
     Raises:
         UsageError: a value is not a setting, or one is missing that every run has.
@@ -121,7 +121,7 @@ def open_trained(
         run: the run or its folder.
         data: other samples to look at (anything ``train`` takes); None takes the run's own. Samples are known by their
             content: the array that the run was trained on is its own data, wherever it comes from.
-        labels: one per sample for arrays; for named data a path, ``auto`` or ``none``.
+        labels: class labels, one per sample for arrays; for named data a path, ``auto`` or ``none``.
         part: the part of the data that is taken: the settings ``split``, ``classes`` and ``root`` of ``source``.
         reporter: shows progress while a folder is read.
 
@@ -214,7 +214,7 @@ def steps_asked(folder: RunFolder, checkpoint: str) -> Sequence[int]:
     """Steps of the requested checkpoints, ascending.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         checkpoint: a step, or ``all``.
 
     Raises:

@@ -42,12 +42,12 @@ class Table:
     """Embeddings with the samples they belong to, in the source's order.
 
     Attributes:
-        names: one per sample (file names relative to the folder, or positions).
-        vectors: float32 (n, d).
-        labels: class names, or None.
-        layer: of the encoder, such as representation; None if a file does not say.
-        path: the file that it was written to.
-        plan: how the columns of a file became the vectors; None for other files.
+        names: names of the samples (file names relative to the folder, or positions).
+        vectors: embeddings, float32 (n, d).
+        labels: class name of each sample, or None.
+        layer: layer of the encoder, such as representation; None if a file does not say.
+        path: file of the table; None if there is none.
+        plan: plan by which the columns of a file became the vectors; None for other files.
     """
 
     names: tuple[str, ...]
@@ -66,7 +66,7 @@ def read_table(path: Path, *, only_finite: bool = True) -> Table:
 
     Args:
         path: a path for which ``is_table`` is true.
-        only_finite: whether rows that hold NaN or infinity are refused; else the vectors are as the file has them.
+        only_finite: True refuses rows that hold NaN or infinity; False keeps the vectors as the file has them.
 
     Raises:
         DataError: the table is damaged, without vectors, or with rows that are not finite; the first is named.

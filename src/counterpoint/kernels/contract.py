@@ -33,11 +33,11 @@ class PairFunction:
     """An elementwise function psi with the two derivatives that gradients and Hessian-vector products need.
 
     Attributes:
-        name: what fused kernels know it by, and what ``losses.explain`` prints.
+        name: name by which fused kernels know it, and which ``losses.explain`` prints.
         value: psi, an elementwise function of a tensor.
-        slope: its derivative.
-        curvature: its second derivative.
-        in_log_domain: psi is exp, and its row sums are kept as logarithms (log-sum-exp).
+        slope: derivative of psi.
+        curvature: second derivative of psi.
+        in_log_domain: whether psi is exp, whose row sums are kept as logarithms (log-sum-exp).
     """
 
     name: str
@@ -81,10 +81,10 @@ class PairMask:
 
     Attributes:
         excluded_NE: int64 (n, e): distinct keys that do not enter the row of each anchor.
-        anchor_labels_N: int64 (n,) or None; only keys of another label count.
-        key_labels_M: int64 (m,), given together with ``anchor_labels_N``.
-        keeps_same_label: only keys of the anchor's own label count instead.
-        is_ragged: some anchors exclude fewer keys than others; -1 means no key.
+        anchor_labels_N: label of each anchor, int64 (n,), or None; if given, only keys of another label count.
+        key_labels_M: label of each key, int64 (m,), given together with ``anchor_labels_N``.
+        keeps_same_label: whether only keys of the anchor's own label count instead.
+        is_ragged: whether some anchors exclude fewer keys than others; -1 means no key.
     """
 
     excluded_NE: Tensor | None = None  # distinct: `linear` subtracts each of them

@@ -141,7 +141,7 @@ def fused(inputs: torch.dtype | None, what: str) -> Choice:
     """The fused program for inputs of a dtype, or tiles if it did not start before.
 
     Args:
-        inputs: half precision in which products may be made; anything else means float32.
+        inputs: half-precision dtype in which products may be made; anything else means float32.
         what: first words of the reason.
     """
     precision = torch.get_float32_matmul_precision()

@@ -49,7 +49,7 @@ class AlphaRule(Protocol):
     """A rule from costs to importance, row by row.
 
     Attributes:
-        can_stream: each row is decided independently, so that rows can be handed over in blocks.
+        can_stream: whether each row is decided independently, so that rows can be handed over in blocks.
         formula: alpha as a formula in d_ij^2 = c.
     """
 
@@ -66,7 +66,7 @@ class AlphaRule(Protocol):
         Args:
             cost_BM: d_ij^2 >= 0, half the squared distance; plus infinity where j does not repel i. Every row has a
                 finite entry.
-            own_B: d_i^2, from anchor to positive.
+            own_B: d_i^2, half the squared distance from anchor to positive, (b,).
 
         Returns:
             alpha (b, m), >= 0, and 0 where the cost is infinite.
@@ -102,7 +102,7 @@ class Entropy(_RowByRow):
 
     Args:
         temperature: tau > 0.
-        epsilon: as in ``InfoNCE``, >= 0.
+        epsilon: weight of the positive pair in the denominator, as in ``InfoNCE``, >= 0.
 
     Raises:
         ValueError: an argument out of range.
@@ -148,7 +148,7 @@ class InversePower(_RowByRow):
 
     Args:
         temperature: tau > 0.
-        gamma: > 0; the paper has gamma > 1 and uses 2.
+        gamma: exponent of the regulariser, gamma > 0; the paper has gamma > 1 and uses 2.
 
     Raises:
         ValueError: an argument out of range.
@@ -239,9 +239,9 @@ class Direct(_RowByRow):
 
     Args:
         temperature: tau > 0.
-        exponent: p > 0; the paper has p > 1 and uses 4.
+        exponent: power of the distance, p > 0; the paper has p > 1 and uses 4.
         epsilon: weight of a constant pair in the denominator, >= 0; needs ``normalised``.
-        normalised: divide by the sum.
+        normalised: whether alpha is divided by the sum.
 
     Raises:
         ValueError: an argument out of range.
@@ -295,8 +295,8 @@ class FixedInverse(_RowByRow):
 
     Args:
         temperature: tau > 0.
-        power: e > 0.
-        exponent: p > 0.
+        power: power of the weights, e > 0.
+        exponent: power of the distance, p > 0.
 
     Raises:
         ValueError: an argument out of range.
@@ -335,9 +335,9 @@ class OwnRule:
     Source: alphacl2022, Definition 1 ("a direct mapping") and Theorem 1.
 
     Args:
-        function: from costs (b, m), infinite where there is no negative, and own costs (b,) to alpha (b, m).
-        can_stream: the function treats each row independently. If not, it gets all 2n anchors and 2n vectors at once,
-            first view before second.
+        function: function from costs (b, m), infinite where there is no negative, and own costs (b,) to alpha (b, m).
+        can_stream: whether the function treats each row independently. If not, it gets all 2n anchors and 2n vectors at
+            once, first view before second.
 
     Raises:
         TypeError: the function is not callable, or does not return a floating tensor.

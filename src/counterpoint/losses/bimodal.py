@@ -39,8 +39,8 @@ class CrossModal(ContrastiveLoss):
     Source: radford2021, section 2.3 and Fig. 3; ncl2024, appendix C, Eq. 12 for the non-negative features.
 
     Args:
-        temperature: first 1 / s, > 0.
-        learnable_temperature: s is a parameter; False holds it.
+        temperature: first value of 1 / s, > 0.
+        learnable_temperature: whether s is a parameter; False holds it fixed.
         max_scale: largest s that ``scale.limit_()`` leaves.
         nonnegative: apply a ReLU to the inputs first (a silent sample is then similar to none).
         normalize: scale the inputs (after the ReLU) to unit length first.
@@ -171,7 +171,7 @@ class LogitScale(nn.Module):
     Args:
         start: first value, > 0 and finite.
         is_learned: whether ``log`` is a parameter or None.
-        most: what ``limit_`` brings a learned factor back to, at least ``start``.
+        most: largest value that ``limit_`` leaves to a learned factor, at least ``start``.
 
     Raises:
         ValueError: a start <= 0 or not finite, or a most below the start.

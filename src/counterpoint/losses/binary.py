@@ -43,11 +43,11 @@ class BinaryContrast(ContrastiveLoss):
     and T_N = 2N(2N - 2) negatives.
 
     Args:
-        name: of the version of MIO.
+        name: name of the version of MIO: ``MIOv1``, ``MIOv2`` or ``MIOv3``.
         attract: p, convex and decreasing, and its formula.
         repel: q, convex and increasing: the exponential or softplus.
         temperature: tau > 0.
-        normalize: C is the cosine; False makes it the dot product.
+        normalize: whether C is the cosine; False makes it the dot product.
 
     Raises:
         ValueError: temperature <= 0 or not finite.

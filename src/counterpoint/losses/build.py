@@ -28,7 +28,7 @@ def applies_relu(name: str, options: Mapping[str, Any]) -> bool:
     """Tell whether a loss puts a ReLU on its inputs, so that non-negative vectors are what is trained.
 
     Args:
-        name: as in the catalogue; an unknown one is not judged here.
+        name: name of the loss in the catalogue; an unknown one is not refused here.
         options: settings of this loss.
 
     >>> applies_relu("cross-modal", {"nonnegative": True}), applies_relu("cross-modal", {})
@@ -41,7 +41,7 @@ def build_loss(name: str, common: Mapping[str, Any], options: Mapping[str, Any])
     """Build a loss of the catalogue.
 
     Args:
-        name: as in the catalogue.
+        name: name of the loss in the catalogue.
         common: settings that many losses share (temperature, epsilon, negatives); those it does not take are left out.
         options: settings of this loss; ``rule`` of alpha-cl and ``loss`` of a wrapper go by name. Where a rule goes by
             name, its own settings are given beside it.

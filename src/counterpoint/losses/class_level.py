@@ -31,15 +31,15 @@ class LogOfSum:
     least that of beta = 0, by Chebyshev's sum inequality, which is.
 
     Attributes:
-        name: of the loss.
+        name: name of the loss.
         epsilon: weight of the positive pair, >= 0.
-        factor: f > 0, of the logarithm.
-        scale: s > 0, 1 / temperature.
-        margin: m.
-        is_mean: over the negatives; else their sum.
-        hardness: beta >= 0.
-        num_negatives: the loss's own k; None if it is that of the batch.
-        supervised: negatives are of other classes only.
+        factor: factor of the logarithm, f > 0.
+        scale: scale of the cosines, s > 0, 1 / temperature.
+        margin: margin m, added to what is scaled.
+        is_mean: True for a mean over the negatives, False for their sum.
+        hardness: concentration on hard negatives, beta >= 0.
+        num_negatives: number of negatives k that the loss itself sets; None if it is that of the batch.
+        supervised: whether negatives are of other classes only.
     """
 
     name: str
@@ -63,17 +63,17 @@ class Separable:
     looks at the negative alone; p is what a positive of cosine 1 costs.
 
     Attributes:
-        name: of the loss.
+        name: name of the loss.
         repel: q, convex; increasing where it looks at the gap.
-        scale: s > 0.
-        margin: m.
-        factor: of q, > 0.
-        attract: p.
+        scale: scale of the cosine or gap, s > 0.
+        margin: margin m, added to what is scaled.
+        factor: factor of q, > 0.
+        attract: p, the cost of a positive of cosine 1.
         attract_slope: derivative of p for the cosine of the positive, at 1; <= 0.
-        is_gap: g = 1.
-        is_mean: over the negatives; else their sum.
-        is_strictly_convex: q is; the optimal geometry is then unique.
-        is_smooth: q has a continuous derivative.
+        is_gap: whether q looks at the gap to the positive (g = 1) or at the negative alone (g = 0).
+        is_mean: True for a mean over the negatives, False for their sum.
+        is_strictly_convex: whether q is strictly convex; the optimal geometry is then unique.
+        is_smooth: whether q has a continuous derivative.
     """
 
     name: str

@@ -28,7 +28,7 @@ class ClassLoss(Loss):
         """Mean over both views; ``labels`` are required, ``part`` is ignored.
 
         Args:
-            z0: embeddings of the first view, shape (n, d), n >= 2, d as the class weights; of any sign.
+            z0: embeddings of the first view, shape (n, d), n >= 2, d that of the class weights; of any sign.
             z1: embeddings of the second view, same samples in the same order.
             labels: whole numbers (n,) from 0 to num_classes - 1.
             part: ignored.
@@ -97,10 +97,10 @@ class CrossEntropy(ClassLoss):
     Source: ncl2024, section 6, has it beside its non-negative form.
 
     Args:
-        num_classes: C >= 2.
-        num_features: D >= 1.
-        generator: draws the first weights, uniform between -1 and 1 over sqrt(D), as ``nn.Linear`` does; None means
-            for a new one of seed 0. Biases start at 0.
+        num_classes: number of classes, C >= 2.
+        num_features: dimensions of the embedding, D >= 1.
+        generator: source of the first weights, uniform between -1 and 1 over sqrt(D), as ``nn.Linear`` has them; None
+            means a new one of seed 0. Biases start at 0.
 
     Raises:
         ValueError: num_classes < 2 or num_features < 1.
@@ -146,9 +146,9 @@ class NonNegativeCrossEntropy(ClassLoss):
         length nor divided by a temperature.
 
     Args:
-        num_classes: C >= 2.
-        num_features: D >= 1.
-        generator: draws the first weights, uniform between 0 and 1 / sqrt(D); None means a new one of seed 0. No
+        num_classes: number of classes, C >= 2.
+        num_features: dimensions of the embedding, D >= 1.
+        generator: source of the first weights, uniform between 0 and 1 / sqrt(D); None means a new one of seed 0. No
             weight starts negative, because ReLU would never give it a gradient.
 
     Raises:

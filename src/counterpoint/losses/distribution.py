@@ -59,10 +59,10 @@ class SlicedLoss(Loss):
 
         Args:
             z0: first global view, (n, d).
-            z1: second one.
-            labels: int64 (n,) or None.
-            part: of several processes.
-            step: 0 to 2**32 - 1, numbers the draws.
+            z1: second global view, (n, d).
+            labels: class numbers, int64 (n,), or None; only checked.
+            part: share of one of several processes; ignored.
+            step: number of the call, 0 to 2**32 - 1, from which its draws follow.
             local_LND: further views of the same samples, (l, n, d), as multi-crop has them; None for two views.
 
         Raises:
@@ -122,8 +122,8 @@ class SIGReg(SlicedLoss):
 
     Args:
         lambda_: weight of T, 0 to 1; agreement has 1 - lambda.
-        num_slices: M >= 1 directions each step.
-        seed: of the directions.
+        num_slices: number of directions each step, M >= 1.
+        seed: seed of the directions.
 
     Raises:
         ValueError: an argument out of range.
@@ -192,8 +192,8 @@ class VISReg(SlicedLoss):
         invariance: lambda, weight of the distance between views, >= 0.
         scale: mu, weight of the deviations' distance from 1, >= 0.
         shape: nu, weight of the sliced Wasserstein distance, >= 0.
-        num_slices: M >= 1 directions each step.
-        seed: of the directions.
+        num_slices: number of directions each step, M >= 1.
+        seed: seed of the directions.
         variance_epsilon: added to each variance under the root, > 0.
 
     Raises:
@@ -277,8 +277,8 @@ class RDMReg(SlicedLoss):
         p: 2 for the rectified Gaussian, 1 for the rectified Laplace.
         invariance: lambda, weight of the distance between views, >= 0.
         matching: nu, weight of the sliced distance, >= 0.
-        num_slices: M >= 1 directions each step.
-        seed: of the directions and of the target's draws.
+        num_slices: number of directions each step, M >= 1.
+        seed: seed of the directions and of the target's draws.
 
     Raises:
         ValueError: an argument out of range.

@@ -35,7 +35,7 @@ def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
         logarithm is taken once over the whole batch; here, as in the table, it is taken per anchor.
 
     Args:
-        negatives: which vectors repel an anchor.
+        negatives: vectors that repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
         normalize: scale the inputs to unit length first.
 
     Raises:
@@ -70,7 +70,7 @@ def Triplet(margin: float = 1.0, negatives: Negatives = "two-view", normalize: b
 
     Args:
         margin: epsilon, any finite number; unit vectors have gaps between -2 and 2.
-        negatives: which vectors repel an anchor.
+        negatives: vectors that repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
         normalize: scale the inputs to unit length first.
 
     Raises:
@@ -105,7 +105,7 @@ def SoftTriplet(
     Args:
         temperature: tau > 0.
         margin: epsilon, added to the scaled gap.
-        negatives: which vectors repel an anchor.
+        negatives: vectors that repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
         normalize: scale the inputs to unit length first.
 
     Raises:
@@ -138,7 +138,7 @@ def NPlusOneTuplet(negatives: Negatives = "two-view", normalize: bool = True) ->
     Source: alphacl2022, table of Fig. 1, after sohn2016, Eq. 6.
 
     Args:
-        negatives: which vectors repel an anchor.
+        negatives: vectors that repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
         normalize: scale the inputs to unit length first.
 
     Raises:
@@ -171,8 +171,8 @@ def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", nor
     Source: alphacl2022, table of Fig. 1, after ohsong2016, Eq. 4.
 
     Args:
-        margin: epsilon.
-        negatives: which vectors repel an anchor.
+        margin: epsilon, any finite number, added to each gap.
+        negatives: vectors that repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
         normalize: scale the inputs to unit length first.
 
     Raises:
@@ -205,8 +205,8 @@ def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", n
     Source: alphacl2022, table of Fig. 1, after coria2020, Eq. 10.
 
     Args:
-        steepness: c > 0.
-        negatives: which vectors repel an anchor.
+        steepness: factor of the gap, c > 0.
+        negatives: vectors that repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
         normalize: scale the inputs to unit length first.
 
     Raises:
@@ -240,7 +240,7 @@ def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> 
         number of negatives.
 
     Args:
-        negatives: which vectors repel an anchor.
+        negatives: vectors that repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
         normalize: scale the inputs to unit length first.
 
     Raises:

@@ -34,14 +34,14 @@ def draw_negatives(
     batch is shared among processes.
 
     Args:
-        vectors: the batch.
-        num_draws: keys per anchor.
+        vectors: vectors of the batch, with their classes.
+        num_draws: number of keys drawn for each anchor.
         seed: non-negative int below 2**64.
         step: non-negative int below 2**32; each step has its own draws.
-        other_labels_only: never draw a vector of the anchor's label.
+        other_labels_only: whether a vector of the anchor's label is never drawn.
 
     Returns:
-        int64 tensor (a, num_draws) of places among all vectors. A probability is off by less than 2**-32.
+        Places of the keys among all vectors, int64 (a, num_draws). A probability is off by less than 2**-32.
     """
     word_AK = words(seed, step, vectors.index_A, PURPOSE_NEGATIVES, num_draws)
     num_keys = len(vectors.all_MD)
@@ -167,13 +167,13 @@ class GeneralizedContrastive(Loss):
         temperature, which is 1 there, and in having two views, each of which counts as a sample.
 
     Args:
-        num_negatives: k draws for each anchor; None takes all.
-        supervised: negatives are of other labels only; needs labels.
+        num_negatives: number of negatives k drawn for each anchor; None takes all.
+        supervised: whether negatives are of other labels only; needs labels.
         normalize: ``sphere`` (unit vectors), ``ball`` (only vectors longer than 1 are shortened, as the paper allows)
             or ``none``.
         temperature: tau > 0.
-        seed: of the draws, 0 to 2**64 - 1. The same seed and step draw the same places of the batch again: give each
-            call its ``step``, as training does.
+        seed: seed of the draws, 0 to 2**64 - 1. The same seed and step draw the same places of the batch again: give
+            each call its ``step``, as training does.
 
     Raises:
         ValueError: num_negatives < 1 or not whole, temperature <= 0, an unknown ``normalize``, a seed out of range;

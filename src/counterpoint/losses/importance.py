@@ -41,11 +41,11 @@ class EnergyProblem:
     """All of an energy but the vectors.
 
     Attributes:
-        rule: what gives alpha.
-        pairing: which vectors repel an anchor, and whether they are of unit length.
-        streams: anchors come in blocks.
-        num_samples: n.
-        own: first and one past the last sample whose vectors are anchors.
+        rule: rule that gives alpha.
+        pairing: vectors that are anchors and those that repel them, and whether they are of unit length.
+        streams: whether anchors come in blocks.
+        num_samples: number of samples in the batch, n.
+        own: index of the first sample whose vectors are anchors, and one past the last.
     """
 
     rule: AlphaRule
@@ -226,8 +226,8 @@ class AlphaCL(ContrastiveLoss):
         with a mean over all 2n anchors, as in the released code.
 
     Args:
-        rule: how alpha follows from the distances; None is ``Direct()``, the paper's best.
-        negatives: which vectors repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
+        rule: rule by which alpha follows from the distances; None is ``Direct()``, the paper's best.
+        negatives: vectors that repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
         normalize: scale the inputs to unit length first.
         anchors: ``both`` views, or the ``first`` only, as in ``InfoNCE``.
         backpropagate_alpha: let the gradient go through the rule as well (the paper's "backprop alpha", worse there).
@@ -320,8 +320,8 @@ class AlphaCL(ContrastiveLoss):
         negatives that come from both views or the anchor's own, and to 2 over the other view's (non-negative: 1).
 
         Args:
-            n: samples per batch, >= 2.
-            nonnegative: the embedding has no negative entries.
+            n: number of samples per batch, >= 2.
+            nonnegative: whether the embedding has no negative entries.
 
         Returns:
             The bound; minus infinity for vectors of any length and for a user's own rule.

@@ -47,7 +47,7 @@ def InfoNCE(
     Args:
         temperature: tau > 0.
         epsilon: weight of the positive pair in the denominator, >= 0.
-        negatives: which vectors repel an anchor: ``two-view`` (2n - 2: both views of the others), ``cross-view``
+        negatives: vectors that repel an anchor: ``two-view`` (2n - 2: both views of the others), ``cross-view``
             (n - 1: the other view of the others, as DirectCLR and CLIP) or ``same-view`` (n - 1, as in alphacl2022).
         normalize: scale the inputs to unit length first; False takes the vectors as they are (as the papers' linear
             models do).
@@ -93,7 +93,7 @@ def DCL(temperature: float = 0.1, negatives: Negatives = "two-view", normalize: 
 
     Args:
         temperature: tau > 0.
-        negatives: which vectors repel an anchor.
+        negatives: vectors that repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
         normalize: scale the inputs to unit length first.
 
     Raises:

@@ -45,9 +45,9 @@ def require(is_met: Tensor, complain: Callable[[], None], words: str) -> None:
     """Raise unless a condition holds: at once, at the end of the call, or, in a CUDA graph, by the device.
 
     Args:
-        is_met: boolean scalar.
-        complain: raises the error that names the fault.
-        words: what the device says instead, as a RuntimeError.
+        is_met: condition that must hold, a boolean scalar.
+        complain: function that raises the error that names the fault.
+        words: message of the RuntimeError that the device raises instead.
     """
     gathered = _gathered.get()
     if gathered is None and is_captured(is_met):
@@ -143,14 +143,14 @@ def prepare_views(
     """Check both views, lift half precision to float32 and, if asked, scale rows to unit length.
 
     Args:
-        z0: (n, d), n >= 2.
-        z1: same shape, dtype and device.
-        labels: whole numbers (n,), or None.
+        z0: first view, (n, d), n >= 2.
+        z1: second view, of the same shape, dtype and device.
+        labels: class of each sample, whole numbers (n,), or None.
         normalize: scale each row to unit length; zero rows stay zero and get no gradient.
         name1: name of z1 in errors.
 
     Raises:
-        TypeError: not floating tensors, or of two dtypes.
+        TypeError: the views are not floating tensors, or are of two dtypes.
         ValueError: another shape or device, n < 2, a row that is not finite (the first is named), labels of another
             length.
     """

@@ -33,12 +33,12 @@ class LabelledVectors:
     """All vectors of a batch, and which of them are anchors here.
 
     Attributes:
-        all_MD: both views.
-        class_M: class of each vector, numbered from 0.
-        counts_C: vectors of each class in the whole batch, both views counted; there may be empty ones at the end.
+        all_MD: all vectors, (m, d): both views, or the only one.
+        class_M: class of each vector, numbered from 0, (m,).
+        counts_C: number of vectors of each class in the whole batch, both views counted; the last ones may be 0.
         labels_C: the label of each class; sample numbers where no labels were given.
         index_A: positions of the anchors among all vectors.
-        is_whole: all vectors are anchors, in their order.
+        is_whole: whether all vectors are anchors, in their order.
     """
 
     all_MD: Tensor
@@ -70,7 +70,7 @@ class LabelledVectors:
         Args:
             scale: factor of the inner products.
             mask: pairs that do not count.
-            own_A: what each anchor adds to its scores.
+            own_A: number that is added to all scores of each anchor, (a,); None for none.
         """
         keys_MD = None if self.is_whole else self.all_MD
         terms = ScoreTerms(self.anchors(), keys_MD, self.all_MD.new_full((), scale), row_own_N=own_A)
@@ -89,7 +89,7 @@ class LabelledVectors:
         """Require two labels: with one, no anchor has a negative.
 
         Raises:
-            ValueError: naming the only label.
+            ValueError: all labels are the same; the only one is named.
         """
 
         def complain() -> None:
@@ -149,11 +149,11 @@ class Classes:
         class_V: class of each vector, rising.
         anchor_A: places of the anchors, rising; None if all vectors are.
         partner_A: place of each anchor's only positive; its own place if it has no positive or several.
-        num_positives_A: |P(i)|.
-        weight_A: g_i, 0 for anchors without a positive.
+        num_positives_A: number of positives of each anchor, |P(i)|.
+        weight_A: weight of each anchor, g_i, 0 for anchors without a positive.
         scale: s, 1 / temperature.
         num_classes: C.
-        has_pairs: there are classes of two; taken for granted where no value can be looked at.
+        has_pairs: whether there are classes of two; taken for granted where no value can be looked at.
     """
 
     class_V: Tensor

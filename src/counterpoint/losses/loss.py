@@ -29,15 +29,15 @@ class LossCard:
     """Description of a loss, in the words of ``losses.explain`` and of the table in ``docs/losses-reference.md``.
 
     Attributes:
-        name: as in the catalogue's class or function.
-        phi: what is applied to each anchor's sum, as a formula; "-" without pairs.
-        psi: what is applied to each pair's score; "-" without pairs.
+        name: name of the class or function in the catalogue.
+        phi: function that is applied to each anchor's sum, as a formula; "-" without pairs.
+        psi: function that is applied to each pair's score, as a formula; "-" without pairs.
         alpha: pairwise importance, as a formula; "-" without pairs.
-        negatives: which vectors repel an anchor.
-        normalization: what is done to the inputs, and what the value is the mean of.
+        negatives: vectors that repel an anchor, in words.
+        normalization: treatment of the inputs, and what the value is the mean of.
         source: bib key and place, e.g. ``alphacl2022, Eq. 1``.
         second_derivative: ``true`` (Hessian-vector products in linear memory), ``autograd`` or ``none, because ...``.
-        fused: on which devices its pairs are never stored: ``CPU, CUDA``, ``CPU`` or ``no pairs``.
+        fused: devices on which its pairs are never stored: ``CPU, CUDA``, ``CPU`` or ``no pairs``.
     """
 
     name: str
@@ -61,8 +61,8 @@ class Part:
     Attributes:
         first: index of the first own sample.
         last: one past the last own sample.
-        merge: from this process's partial statistics of all columns (log-sum-exp if the flag is True, else sum) to
-            those of the whole batch; differentiable.
+        merge: function from this process's partial statistics of all columns (log-sum-exp if the flag is True, else
+            sum) to those of the whole batch; differentiable.
     """
 
     first: int
@@ -78,11 +78,11 @@ class Loss(nn.Module, ABC):
     repel i.
 
     Attributes:
-        card: what the loss is.
-        uses_labels: it learns from labels where they are given.
-        draws_by_step: it draws at random, and ``forward`` takes the keyword ``step``, which numbers the draws.
-        domain_error: why the value may be NaN or minus infinity for finite inputs of any size; empty where it cannot.
-        why_no_class_level: why ``class_level`` raises, where it does.
+        card: description of the loss.
+        uses_labels: whether it learns from labels where they are given.
+        draws_by_step: whether it draws at random; ``forward`` then takes the keyword ``step``, which numbers the draws.
+        domain_error: reason why the value may be NaN or minus infinity for finite inputs of any size; empty if none.
+        why_no_class_level: reason that ``class_level`` gives when it raises.
     """
 
     card: LossCard
@@ -160,7 +160,7 @@ class Loss(nn.Module, ABC):
             z1: embeddings of the second view, same samples in the same order.
             labels: int64 (n,); losses without labels only check them. Each number is a class, -1 too: samples of
                 unknown class need numbers of their own, as training gives them.
-            part: the anchors scored here; None scores all.
+            part: samples whose vectors are anchors here; None scores all.
 
         Returns:
             Scalar tensor; float32 for half-precision inputs.
@@ -179,8 +179,8 @@ class Loss(nn.Module, ABC):
         """A value that no embedding of n samples can go below; minus infinity where there is none.
 
         Args:
-            n: samples per batch, >= 2.
-            nonnegative: the embedding has no negative entries.
+            n: number of samples per batch, >= 2.
+            nonnegative: whether the embedding has no negative entries.
         """
 
     def class_level(self) -> ClassLevel:
@@ -265,7 +265,7 @@ class OwnLoss(Loss):
     With several ranks each computes the whole batch. It has no chance level, no floor and no importance.
 
     Args:
-        module: takes two views (n, d).
+        module: module that maps two views (n, d) to a scalar.
 
     >>> mse = OwnLoss(nn.MSELoss())
     >>> mse(torch.ones(2, 3), torch.zeros(2, 3))
@@ -288,7 +288,7 @@ class OwnLoss(Loss):
         """Value that the module gives; see ``Loss.forward``. Labels are only checked, ``part`` is ignored.
 
         Raises:
-            TypeError: it gives no scalar tensor.
+            TypeError: the module gives no scalar tensor.
         """
         check_views(z0, z1, labels)
         value = self.module(z0, z1)
@@ -310,7 +310,7 @@ def as_loss(value: Any) -> Loss:
     """Return a value as the loss that training takes.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the value is neither a loss nor a torch module.
     """
     if isinstance(value, Loss):
         return value
@@ -330,7 +330,7 @@ def first_order(derivative: Tensor, at: Tensor, *, refusal: str) -> Tensor:
     Args:
         derivative: the first derivative, returned unchanged.
         at: a tensor that depends on all that must not be differentiated again.
-        refusal: what the error says.
+        refusal: message of the error.
 
     Raises:
         RuntimeError: with the refusal, when a derivative of the result is asked for, in either mode.
@@ -370,9 +370,9 @@ def first_gradient(value: Tensor, at: Tensor, *, refusal: str) -> Tensor:
     """A value in which something is held fixed: it has a gradient, and differentiating that raises.
 
     Args:
-        value: returned unchanged.
-        at: what is held fixed, before it was.
-        refusal: what the error says.
+        value: value with something held fixed; returned unchanged.
+        at: tensor that is held fixed in the value, before it was detached.
+        refusal: message of the error.
     """
     return _FirstGradient.apply(value, at, refusal)  # pyright: ignore[reportReturnType]
 

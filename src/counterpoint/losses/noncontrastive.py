@@ -86,7 +86,7 @@ class BarlowTwins(Loss):
         """Loss when all vectors are alike: the number of features, since constant ones correlate with nothing.
 
         Args:
-            n: samples per batch; makes no difference.
+            n: number of samples per batch; makes no difference.
             num_features: D. Without it the answer is NaN: this loss is a sum over features, and no one number is right.
         """
         return math.nan if num_features is None else float(num_features)

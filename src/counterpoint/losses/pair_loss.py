@@ -47,7 +47,7 @@ class Attention:
 
     Attributes:
         entropy_A: H_i in nats; NaN for an anchor all of whose pairs weigh nothing (a hinge that is satisfied).
-        num_negatives: the number that ``effective_negatives_A`` can reach.
+        num_negatives: largest number that ``effective_negatives_A`` can reach.
     """
 
     entropy_A: Tensor
@@ -119,7 +119,7 @@ class PairLoss(ContrastiveLoss):
         phi: increasing function of each anchor's sum, as a function of a tensor, or a ``Phi``.
         psi: increasing function of each gap; derivatives come from autograd unless given as a ``PairFunction``.
             ``torch.exp`` is computed in the log domain.
-        pairing: anchors, negatives and normalisation.
+        pairing: choice of anchors, negatives and normalisation.
         reduction: ``mean`` or ``sum`` over anchors.
 
     Raises:

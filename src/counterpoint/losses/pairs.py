@@ -48,10 +48,10 @@ class Psi:
         function: the elementwise function and its derivatives.
         formula: psi as a formula in x, the gap.
         scale: factor of the gap, e.g. 1 / temperature.
-        margin: what is added to the scaled gap.
-        is_convex: allows the tighter bound of ``floor``.
-        is_increasing: the function nowhere falls; known of those in ``INCREASING``. With ``is_convex`` it allows a
-            class-level risk.
+        margin: number that is added to the scaled gap.
+        is_convex: whether the function is convex, which allows the tighter bound of ``floor``.
+        is_increasing: whether the function nowhere falls; known for those in ``INCREASING``. With ``is_convex`` it
+            allows a class-level risk.
     """
 
     function: PairFunction
@@ -98,11 +98,11 @@ class Phi:
     Attributes:
         of_sum: phi as a function of xi.
         formula: phi as a formula in x, the sum.
-        of_log_sum: phi as a function of log xi, for exponential psi; None: ``of_sum`` after exp.
-        slope_of_log_sum: derivative of ``of_log_sum``, for the shortcut of small batches; None: they do without.
-        is_linear: phi(x) = factor * x: loss and gradient then take one pass over the pairs.
+        of_log_sum: phi as a function of log xi, for exponential psi; None takes ``of_sum`` after exp.
+        slope_of_log_sum: derivative of ``of_log_sum``, for the shortcut of small batches; None leaves the shortcut out.
+        is_linear: whether phi(x) = factor * x: loss and gradient then take one pass over the pairs.
         is_convex: phi(c psi(x)) is convex in x for every c > 0 where psi is: allows the tighter bound of ``floor``.
-        logarithm: the epsilon and factor of phi, where it is factor * log(epsilon + x).
+        logarithm: epsilon and factor of phi if it is factor * log(epsilon + x); else None.
         domain: the sums that phi is defined for, in words; empty where it cannot be left.
     """
 
@@ -217,9 +217,9 @@ class Pairing:
     """Pairing of the vectors of a batch by a loss.
 
     Attributes:
-        negatives: which vectors repel an anchor.
-        anchors: which vectors are anchors.
-        normalize: vectors are of unit length (or zero).
+        negatives: vectors that repel an anchor, a key of ``NEGATIVES``.
+        anchors: vectors that are anchors, a key of ``ANCHORS``.
+        normalize: whether vectors are of unit length (or zero).
     """
 
     negatives: Negatives = "two-view"
@@ -230,7 +230,7 @@ class Pairing:
         """Check the names.
 
         Raises:
-            ValueError: an unknown one.
+            ValueError: an unknown name of negatives or anchors.
         """
         check_choice(self.negatives, "negatives", NEGATIVES)
         check_choice(self.anchors, "anchors", ANCHORS)
@@ -260,7 +260,7 @@ class ContrastiveLoss(Loss):
     """A loss of pairs.
 
     Attributes:
-        pairing: which vectors repel which.
+        pairing: anchors of a batch, and the vectors that repel them.
     """
 
     pairing: Pairing
@@ -282,8 +282,8 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = 
 
     Args:
         both_2ND: first view above second, as ``prepare_both`` returns them.
-        pairing: which vectors are anchors and which repel them.
-        psi: how gaps become scores, by its scale and margin.
+        pairing: anchors of a batch, and the vectors that repel them.
+        psi: function of each pair, whose scale and margin turn gaps into scores.
         part: samples whose vectors are anchors; None for all.
 
     Returns:

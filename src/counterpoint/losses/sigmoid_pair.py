@@ -40,9 +40,9 @@ class SigmoidPair(ContrastiveLoss):
     Source: zhai2023, section 3.2 and Algorithm 1.
 
     Args:
-        scale: first t > 0.
-        bias: first b; the paper's -10 makes up for the many negatives.
-        learnable: t and b are parameters; False holds them.
+        scale: first value of t, > 0.
+        bias: first value of b; the paper's -10 makes up for the many negatives.
+        learnable: whether t and b are parameters; False holds them fixed.
         normalize: scale the inputs to unit length first.
 
     Raises:

@@ -82,7 +82,7 @@ class SupCon(Loss):
             z0: first view (n, d), or the only one.
             z1: second view; None for one labelled set.
             labels: whole numbers (n,); needed where there is no second view.
-            part: the anchors scored here.
+            part: samples whose vectors are anchors here; None for all.
 
         Raises:
             ValueError: as every loss; one set without labels, in which no sample has a positive.

@@ -22,25 +22,25 @@ class MethodEntry:
     Attributes:
         summary: one line for help and reports.
         source: bibliography key.
-        wiring: how the parts are put together, one file of ``methods`` each.
-        loss: a name of the loss catalogue.
-        options: arguments of the loss; what the user gives goes before.
-        projector: none, linear or mlp.
-        projector_layers: layers of an mlp.
+        wiring: way in which the parts are put together, one file of ``methods`` each.
+        loss: name of the loss in the catalogue of losses.
+        options: arguments of the loss; what the user gives takes precedence.
+        projector: kind of the projector: none, linear or mlp.
+        projector_layers: number of layers of an mlp.
         projector_norm: ``batch`` for BatchNorm after its hidden layers, ``batch-plain`` without scale and shift, or
             ``none``.
-        projector_output_norm: the same after its last layer, where its hidden layers have one.
+        projector_output_norm: norm after its last layer, by the same names, where its hidden layers have one.
         hidden_share: hidden width of an mlp over the encoder's; None is the larger of the mlp's two ends.
         features: dimensions of the embedding, unless a share is given.
         features_share: dimensions of the embedding over the encoder's width.
-        nonnegative: non-negative output map, or none.
+        nonnegative: name of the non-negative output map, or none.
         d0_share: share of the representation's dimensions that the loss sees; None for all.
-        negatives: which vectors repel an anchor, where the loss leaves it open.
+        negatives: vectors that repel an anchor, where the loss leaves it open.
         temperature: similarity scale, where the loss takes one.
-        momentum: share of the momentum encoder that an update keeps; None has no such encoder.
-        queue_size: past keys that are kept; None has no queue.
-        predictor_share: hidden width of the predictor over the encoder's; None has no predictor.
-        needs_labels: the method learns from labels.
+        momentum: share of the momentum encoder that an update keeps; None if there is no such encoder.
+        queue_size: number of past keys that are kept; None if there is no queue.
+        predictor_share: hidden width of the predictor over the encoder's; None if there is no predictor.
+        needs_labels: whether the method learns from labels.
         published: settings of its paper's runs that are not the default here, and the recipe with them; empty where
             there is none.
     """

@@ -40,7 +40,7 @@ class EncoderMethod(Method):
     Args:
         backbone: maps samples to representations (n, width).
         head: projector and output map.
-        chunks: encode in chunks; None encodes all samples of a pass at once.
+        chunks: function that makes an encoder work in chunks; None encodes all samples of a pass at once.
     """
 
     def __init__(self, backbone: nn.Module, head: Head, chunks: Chunks | None) -> None:
@@ -55,8 +55,8 @@ def encode(backbone: nn.Module, projector: nn.Module, samples: Tensor, chunks: C
     Args:
         backbone: maps samples to representations.
         projector: maps representations to projected ones.
-        samples: (n, ...).
-        chunks: None sends all samples through at once.
+        samples: samples to encode, (n, ...).
+        chunks: function that makes an encoder work in chunks; None sends all samples through at once.
 
     >>> encode(nn.Identity(), nn.Flatten(), torch.zeros(3, 2, 2), lambda encoder: GradientCache(encoder, 2)).shape
     torch.Size([3, 4])
@@ -196,7 +196,7 @@ class MomentumCopy(nn.Module):
     Source: he2020, Eq. 2; grill2020, Eq. 1.
 
     Args:
-        source: what is copied; it stays as it is.
+        source: module that is copied; it stays as it is.
 
     >>> online = nn.Linear(1, 1, bias=False)
     >>> average = MomentumCopy(online)

@@ -61,9 +61,9 @@ class OneEncoder(EmbeddingMethod):
     Args:
         backbone: maps samples to representations (n, width).
         head: projector and output map.
-        loss: of the embeddings.
-        chunks: encode in chunks; None encodes all views of a size at once.
-        is_apart: encode each view separately, so that BatchNorm has the statistics of one view.
+        loss: loss of the embeddings.
+        chunks: function that makes an encoder work in chunks; None encodes all views of a size at once.
+        is_apart: whether each view is encoded separately, so that BatchNorm has the statistics of one view.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class TwoTowers(EmbeddingMethod):
         head: its projector, and the output map of both towers.
         second_backbone: maps samples of the second kind to representations (n, second width).
         second_projector: maps those to the width that ``head.projector`` returns.
-        loss: called as ``loss(z0, z1)``, and with labels if it uses them.
-        chunks: encode in chunks; None encodes all samples of a kind at once.
+        loss: loss that is called as ``loss(z0, z1)``, and with labels if it uses them.
+        chunks: function that makes an encoder work in chunks; None encodes all samples of a kind at once.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ def loss_across_ranks(
         loss: any loss of ``counterpoint.losses``.
         z0: this rank's embeddings of the first view, (n, d), equally many on every rank.
         z1: second view, same samples and dtype.
-        labels: whole numbers (n,) or None, on all ranks alike.
+        labels: class of each sample, whole numbers (n,), or None; given on all ranks or on none.
         step: number of the call, on all ranks alike; a loss that draws gets it.
         local: further views of the same samples, each (n, d), for a loss of a distribution.
 

@@ -36,11 +36,11 @@ class QueueContrast(Loss):
     Source: he2020, Eq. 1 and Algorithm 1; epsilon as in alphacl2022.
 
     Args:
-        num_keys: K >= 1.
-        num_features: D >= 1.
+        num_keys: number of keys in the queue, K >= 1.
+        num_features: dimensions of a key, D >= 1.
         temperature: tau > 0; chen2020 (MoCo v2) uses 0.2.
         epsilon: weight of the positive in the denominator, >= 0; 0 leaves it out, as DCL does.
-        generator: draws the first keys, uniform on the sphere; None means a new one of seed 0.
+        generator: source of the first keys, uniform on the sphere; None means a new one of seed 0.
 
     Raises:
         ValueError: an argument out of range.
@@ -106,7 +106,7 @@ class QueueContrast(Loss):
         """Put keys in the place of the oldest; of more than K the last K stay.
 
         Args:
-            keys_ND: (n, D), of any length; they are stored at unit length.
+            keys_ND: keys to add, (n, D), of any length; they are stored at unit length.
         """
         num_keys = len(self.queue_KD)
         last_ND = keys_ND[-num_keys:]
@@ -145,9 +145,9 @@ class MomentumQueue(EncoderMethod):
     Args:
         backbone: maps samples to representations (n, width).
         head: projector and output map.
-        loss: the queue and its loss.
+        loss: loss that holds the queue.
         momentum: share of the copy that an update keeps, 0 to 1; 0.999 on ImageNet.
-        chunks: encode in chunks; None encodes all samples at once.
+        chunks: function that makes an encoder work in chunks; None encodes all samples at once.
     """
 
     def __init__(
@@ -211,9 +211,9 @@ class Predictive(EncoderMethod):
         backbone: maps samples to representations (n, width).
         head: projector and output map.
         predictor: maps projected representations to predictions of the same width.
-        loss: of one direction.
-        momentum: m of the first update, 0 to 1 (grill2020: 0.996); None has no momentum encoder.
-        chunks: encode in chunks; None encodes all samples of a view at once.
+        loss: loss of one direction.
+        momentum: momentum m of the first update, 0 to 1 (grill2020: 0.996); None if there is no momentum encoder.
+        chunks: function that makes an encoder work in chunks; None encodes all samples of a view at once.
     """
 
     def __init__(

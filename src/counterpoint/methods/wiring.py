@@ -52,11 +52,11 @@ class MethodParts:
         head: the projector, to (n, projected_width), and the output map.
         width: dimensions of the representation.
         projected_width: dimensions of what the projector returns.
-        num_classes: classes of the data; 0 without labels.
+        num_classes: number of classes of the data; 0 without labels.
         in_shape: shape of one sample.
         second_shape: shape of its partner in paired data; None otherwise.
         seed: the run's seed.
-        loss: the user's own; None for one of the catalogue.
+        loss: loss of the user's own; None for one of the catalogue.
     """
 
     backbone: nn.Module
@@ -81,7 +81,7 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
     New weights (predictor, queue, classifier, second encoder) follow from the seed alone, whatever was built before.
 
     Args:
-        settings: resolved; what is still ``auto`` is the method's default.
+        settings: settings of the run, resolved; what is still ``auto`` is the method's default.
         parts: encoder, projector and what is known of the data.
 
     Raises:
@@ -136,7 +136,7 @@ def check_loss(method: str, entry: MethodEntry, name: str) -> None:
     """Require a loss that the wiring can use.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: the wiring cannot use the loss.
     """
     own_losses = OWN_LOSSES.get(entry.wiring)
     if own_losses is not None and name not in own_losses:
@@ -154,10 +154,10 @@ def loss_of(
     """The loss of the settings; the method's own options hold for its own loss.
 
     Args:
-        settings: resolved; what is still ``auto`` is the method's default.
+        settings: settings of the run, resolved; what is still ``auto`` is the method's default.
         own: the user's own loss, of which a copy is returned; None for one of the catalogue.
-        num_classes: classes of the data; 0 without labels.
-        further: options that the wiring knows.
+        num_classes: number of classes of the data; 0 without labels.
+        further: arguments of the loss that the wiring knows.
 
     Raises:
         ValueError: an option the loss does not take, one that is missing, or labels that the data lack.

@@ -25,10 +25,10 @@ def class_logits(
     """Inner products with the weights of classes, (n, c).
 
     Args:
-        z_ND: vectors.
-        weights_CD: of the classes.
-        biases_C: of the classes, or None.
-        is_nonnegative: apply ReLU to both first (ncl2024, section 6).
+        z_ND: vectors (n, d).
+        weights_CD: weights of the classes (c, d).
+        biases_C: biases of the classes (c,), or None.
+        is_nonnegative: whether ReLU is applied to vectors and weights first (ncl2024, section 6).
 
     >>> import torch
     >>> class_logits(torch.ones(1, 2), torch.tensor([[1.0, -1.0], [2.0, 1.0]]), is_nonnegative=True)
@@ -45,9 +45,9 @@ class Classifier(nn.Module):
     """Logits of named classes from what the loss compared, before it is scaled to unit length.
 
     Args:
-        class_names: one per class.
-        weights_CD: of the classes.
-        biases_C: of the classes, or None.
+        class_names: name of each class.
+        weights_CD: weights of the classes (c, d).
+        biases_C: biases of the classes (c,), or None.
         is_nonnegative: whether weights and vectors pass a ReLU.
     """
 
@@ -74,9 +74,9 @@ def save_classifier(
     """Write ``classifier.safetensors`` and ``classifier.json``.
 
     Args:
-        folder: the run.
-        weights: of the loss, by their names there.
-        class_names: in the order of class numbers.
+        folder: folder of the run.
+        weights: tensors of the loss, by their names there.
+        class_names: names of the classes, in the order of class numbers.
         is_nonnegative: whether the loss puts a ReLU on weights and vectors.
     """
     write_atomically(folder.classifier_weights, lambda path: write_tensors(path, weights))
@@ -101,11 +101,11 @@ def load_classifier(folder: RunFolder, num_features: int) -> Classifier | None:
     """The classifier of a run; None for runs of other methods and of earlier versions.
 
     Args:
-        folder: the run.
-        num_features: dimensions of what it takes.
+        folder: folder of the run.
+        num_features: dimensions of the vectors that it takes.
 
     Raises:
-        RunError: it is damaged, or of another version.
+        RunError: the classifier is damaged, or of another version.
     """
     path, card_path = folder.classifier_weights, folder.classifier_card
     if not path.exists() and not card_path.exists():

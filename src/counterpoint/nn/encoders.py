@@ -191,8 +191,8 @@ def draw_kernels(module: nn.Module, initial: str) -> None:
     residual branch begins at 0, so that each block begins as its shortcut).
 
     Args:
-        module: its convolutions are drawn from torch's generator.
-        initial: ``uniform``, ``normal`` or ``normal-zero``.
+        module: network whose convolutions are drawn, from torch's generator.
+        initial: distribution of the kernels: ``uniform``, ``normal`` or ``normal-zero``.
     """
     check_choice(initial, "initial", INITIAL)
     if initial == "uniform":
@@ -238,8 +238,8 @@ def build_encoder(name: str, in_shape: Shape, stem: str = "auto", initial: str =
     Args:
         name: a key of ``CATALOGUE`` or ``timm:NAME``.
         in_shape: shape of one sample: (channels, height, width) or (features,).
-        stem: of the built-in ResNets, a name of ``STEMS``; ``auto`` goes by the size of the images.
-        initial: how their kernels are drawn, see ``draw_kernels``.
+        stem: stem of the built-in ResNets, a name of ``STEMS``; ``auto`` goes by the size of the images.
+        initial: distribution of the ResNets' kernels, see ``draw_kernels``.
 
     Raises:
         UsageError: unknown name, or an encoder for another kind of sample.
@@ -259,7 +259,7 @@ def check_encoder_name(name: str) -> None:
     """Require a key of ``CATALOGUE`` or ``timm:NAME``.
 
     Raises:
-        UsageError: neither, or a model that timm does not know.
+        UsageError: the name is neither, or timm does not know the model.
     """
     if name.startswith(TIMM_PREFIX):
         check_timm_name(name.removeprefix(TIMM_PREFIX))

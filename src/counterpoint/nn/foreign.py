@@ -33,9 +33,9 @@ class Habit:
     """The input that a model was made for.
 
     Attributes:
-        mean: that its library subtracts, per channel of values in [0, 1]; None if nothing is known.
-        std: by which it then divides.
-        side: of the images in pixels; None for any.
+        mean: mean that its library subtracts, per channel of values in [0, 1]; None if nothing is known.
+        std: deviation by which it then divides, per channel; None if nothing is known.
+        side: side of the images in pixels; None for any.
     """
 
     mean: tuple[float, ...] | None = None
@@ -48,9 +48,9 @@ class Library:
     """A library whose models are known by ``prefix:NAME``.
 
     Attributes:
-        summary: what it has, and which extra or package it needs.
-        build: a model without its head, from its name and the shape of an image.
-        habit: what its models take, from a name that ``build`` has taken.
+        summary: models that it has, and the extra or package that it needs.
+        build: function from a model's name and the shape of an image to the model without its head.
+        habit: function from a name that ``build`` has taken to the input that the model was made for.
     """
 
     summary: str
@@ -119,12 +119,12 @@ class ForeignEncoder:
     """An encoder that no run of ours has trained, ready to be evaluated.
 
     Attributes:
-        name: as asked for; the class of a module that the caller passed.
+        name: name that was asked for; the class of a module that the caller passed.
         backbone: maps images (n, c, h, w) or vectors (n, d) to (n, width); in evaluation mode, a copy where it was the
             caller's.
-        mean: that its input was made with, per channel of values in [0, 1]; None if nothing is known.
-        std: the deviation, likewise.
-        weights_sha256: of the file of weights; None if there was none.
+        mean: usual mean to subtract from its input, per channel of values in [0, 1]; None if nothing is known.
+        std: usual deviation by which to divide it then, per channel; None if nothing is known.
+        weights_sha256: hash of the file of weights; None if there was none.
         remarks: one line each, such as the prefix that was taken and what was left aside.
     """
 
@@ -141,8 +141,8 @@ class Plan:
     """One way to build an encoder: weights say which of several it is.
 
     Attributes:
-        shape: of the samples it is built for: grey images may go to an encoder of colour images.
-        stem: of a ResNet; empty where there is no choice.
+        shape: shape of the samples it is built for: grey images may go to an encoder of colour images.
+        stem: stem of a ResNet; empty where there is no choice.
     """
 
     shape: Shape
@@ -171,7 +171,7 @@ def build_foreign(
             ``package.module:name`` of the user's own; or a module.
         in_shape: (channels, height, width) of the images, or (features,).
         weights: a safetensors file or a checkpoint of ``torch.save``, of any framework; None for random weights.
-        seed: of random weights.
+        seed: seed of the random weights.
 
     Raises:
         UsageError: unknown name, a library that is not installed, samples that the encoder cannot take, or weights
@@ -218,16 +218,16 @@ def fill_known(
 
     Args:
         module: the encoder.
-        name: by which it was built.
-        tensors: of the file.
-        origin: what errors call the file.
-        stem: that it was built with; empty where there is no choice.
+        name: name by which it was built.
+        tensors: tensors of the file, by name.
+        origin: name of the file in errors.
+        stem: stem that the encoder was built with; empty where there is no choice.
 
     Returns:
         Remarks: what was taken and left aside, and what a file does not say and was decided here.
 
     Raises:
-        UsageError: they are not its weights.
+        UsageError: the tensors are not weights of the encoder.
     """
     remarks = [*fit_weights(module, tensors, origin, name), *([f"{stem} stem"] if stem else [])]
     mean = habit_of(name).mean

@@ -50,8 +50,8 @@ def read_torch_file(path: Path) -> dict[str, Tensor]:
     plain values.
 
     Raises:
-        ForeignCallError: it asks to call what it names.
-        one of ``NOT_READABLE``: damaged, or no such file.
+        ForeignCallError: the file asks to call what it names.
+        one of ``NOT_READABLE``: the file is damaged, or there is none.
     """
     with open_regular(path) as file:
         is_archive = file.read(len(ZIP_START)) == ZIP_START
@@ -181,7 +181,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     """Tensors of a safetensors file or a checkpoint of ``torch.save``, by flat dotted names; nothing is unpickled.
 
     Raises:
-        RunError: it cannot be read, is damaged or no such file, or asks to call what it names.
+        RunError: the file cannot be read, is damaged or missing, or asks to call what it names.
     """
     path = Path(path)
     try:
@@ -207,10 +207,10 @@ def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, e
     """Load a file's weights into a module, all of the module's or none.
 
     Args:
-        module: gets the weights in place; its own numbers decide on dtype and device.
-        tensors: as ``read_weights`` returns them.
-        origin: what errors call the file.
-        encoder: what they call the module.
+        module: module that gets the weights, in place; its own numbers decide on dtype and device.
+        tensors: tensors by name, as ``read_weights`` returns them.
+        origin: name of the file in errors.
+        encoder: name of the module in errors.
 
     Returns:
         Remarks of one line each, the number of tensors and their prefix among them.

@@ -24,10 +24,10 @@ def perceptron(widths: Sequence[int], *, norm: str, output_norm: str = "none") -
     A layer before a BatchNorm has no bias: the norm would subtract it.
 
     Args:
-        widths: of the input, of each hidden layer and of the output.
+        widths: widths of the input, of each hidden layer and of the output.
         norm: ``batch`` for a BatchNorm after each hidden layer, ``batch-plain`` for one without scale and shift, or
             ``none``.
-        output_norm: the same after the last layer.
+        output_norm: norm after the last layer, by the same names.
 
     >>> [type(layer).__name__ for layer in perceptron([4, 3, 2], norm="batch")]
     ['Linear', 'BatchNorm1d', 'ReLU', 'Linear']
@@ -52,13 +52,13 @@ class ProjectorDetails:
     """Settings that only some projectors have.
 
     Attributes:
-        layers: layers of the mlp, >= 2.
+        layers: number of layers of the mlp, >= 2.
         norm: ``none``, or ``batch`` for a BatchNorm after each hidden layer of the mlp, ``batch-plain`` for one
             without scale and shift.
-        output_norm: one after the last layer, too, where the hidden layers have one.
-        rank: of the low-rank projector; None is half the width.
-        output_scale: that one has scale and shift; SimSiam's has not.
-        active: values that the sparse code of a sample keeps.
+        output_norm: whether there is a norm after the last layer, too, where the hidden layers have one.
+        rank: rank of the low-rank projector; None is half the width.
+        output_scale: whether the norm after the last layer has scale and shift; SimSiam's has not.
+        active: number of values that the sparse code of a sample keeps.
     """
 
     layers: int = 2
@@ -127,10 +127,10 @@ def output_width(kind: str, width: int, *, features: int, rank: int | None = Non
     """Dimensions of what a projector returns.
 
     Args:
-        kind: as ``build_projector`` takes it.
+        kind: kind of the projector, as ``build_projector`` takes it.
         width: dimensions of the representation.
-        features: what linear, mlp and sparse return.
-        rank: of the low-rank projector; None is half the width.
+        features: dimensions that linear, mlp and sparse return.
+        rank: rank of the low-rank projector; None is half the width.
 
     Raises:
         UsageError: a rank out of range.
@@ -160,8 +160,8 @@ class LowRank(nn.Module):
         orthogonal matrix U, which no loss of inner products sees.
 
     Args:
-        width: D.
-        rank: R, 1 to D.
+        width: dimensions of the representation, D.
+        rank: rank of the projection, R, 1 to D.
     """
 
     rows_RD: Tensor
@@ -208,9 +208,9 @@ class SparseCode(nn.Module):
     Source: wen2025 (the code); gao2024 (top-k autoencoder). Differs from both in the first weights, see ``begin_at``.
 
     Args:
-        width: D.
-        dims: H, units.
-        active: k, units that a sample keeps, 1 to H.
+        width: dimensions of the features, D.
+        dims: number of units, H.
+        active: number of units that a sample keeps, k, 1 to H.
 
     >>> code = SparseCode(2, 3, active=1)
     >>> code.begin_at(torch.tensor([[3.0, 0.0], [0.0, 4.0], [-1.0, 0.0]]), torch.zeros(2))
@@ -233,8 +233,8 @@ class SparseCode(nn.Module):
         """Point each unit at a sample, as seen from the centre: no unit begins where there are no data.
 
         Args:
-            features_HD: one sample for each unit.
-            centre_D: mean of the features.
+            features_HD: features of one sample for each unit, (H, D).
+            centre_D: mean of the features, (D,).
         """
         self.centre_D.copy_(centre_D)
         self.encoder_HD.copy_(unit_rows(features_HD - centre_D))

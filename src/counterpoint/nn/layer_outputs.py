@@ -20,7 +20,7 @@ def check_layers(encoder: Encoder, names: Sequence[str]) -> None:
     """Require layers that an encoder has.
 
     Raises:
-        UsageError: there is no such layer, or it would be another one.
+        UsageError: the encoder has no such layer, or no sub-vector.
     """
     modules = inner_modules(encoder)
     for name in names:
@@ -40,13 +40,13 @@ class LayerReader:
     """Passes samples through an encoder once and reads several of its layers.
 
     Args:
-        encoder: as it is; hooks are removed again at the end of a ``with`` block.
+        encoder: encoder to read; the reader's hooks are removed at the end of a ``with`` block.
         names: ``representation``; ``embedding``, as the loss compared it, of unit length; ``projected``, the embedding
             before its output map; ``subvector``, the dimensions of that which the output map keeps; or a module of the
             backbone by its name, or of the projector as ``projector.NAME``; maps and tokens are averaged.
 
     Raises:
-        UsageError: there is no such layer, or it would be another one.
+        UsageError: the encoder has no such layer, or no sub-vector.
 
     >>> from counterpoint.nn.trained import EncoderCard
     >>> card = EncoderCard("mlp", "vectors", (2,), (0.0, 0.0), (1.0, 1.0), 2, "none", 2, 2, "none", None)
@@ -76,7 +76,7 @@ class LayerReader:
         """Layers by name (n, d), on the CPU, in float32; in float64 where the encoder computes so.
 
         Args:
-            samples: raw, as a source stores them.
+            samples: raw samples, as a source stores them.
         """
         return self.of_views(self._encoder.prepare(samples))
 

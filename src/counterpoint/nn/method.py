@@ -17,7 +17,7 @@ class Method(nn.Module, ABC):
     Attributes:
         backbone: maps samples to representations (n, width); what users load.
         projector: maps representations to embeddings before the output map; what users load.
-        loss: of ``counterpoint.losses``.
+        loss: loss of ``counterpoint.losses``.
     """
 
     backbone: nn.Module

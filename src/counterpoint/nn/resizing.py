@@ -23,11 +23,11 @@ def fit_images(images_NCHW: Tensor, in_shape: tuple[int, ...], resizing: Resizin
     """Bring pictures to the channels and the size of a network.
 
     Args:
-        images_NCHW: uint8, or floats in [0, 1].
-        in_shape: (channels, height, width); of a network that is not square the whole picture is scaled along each
-            axis, of a square one the centred square.
-        resizing: how; ``bicubic`` rounds to the levels of a byte, of floats too, whose gradient passes as if it did
-            not.
+        images_NCHW: pictures, uint8, or floats in [0, 1].
+        in_shape: input shape of the network, (channels, height, width); if not square, the whole picture is scaled
+            along each axis; if square, the centred square of it is.
+        resizing: way to resize; ``bicubic`` rounds to the levels of a byte, of floats too, whose gradient passes as if
+            it did not.
 
     Returns:
         Floats in [0, 1].
@@ -58,9 +58,9 @@ def resized(levels_NCHW: Tensor, size: tuple[int, int], resizing: Resizing) -> T
     """Levels 0 to 255 of pictures brought to a size, in floats; no size is read in Python, so that graphs take any.
 
     Args:
-        levels_NCHW: uint8, or floats.
-        size: height and width that are asked for.
-        resizing: see ``fit_images``.
+        levels_NCHW: levels of the pictures, 0 to 255, uint8, or floats.
+        size: height and width of the result.
+        resizing: way to resize, see ``fit_images``.
     """
     height, width = size
     dtype = torch.float64 if resizing == "bicubic" else torch.float32
@@ -87,10 +87,10 @@ def bicubic_matrix(count_H: Tensor, start: Tensor, size: Tensor, side: int) -> T
     window; pixels beside the window count, those beside the picture do not.
 
     Args:
-        count_H: 1, 2, ..., h, in float64.
-        start: pixels before the window.
-        size: pixels of the window.
-        side: pixels to which the window is brought.
+        count_H: numbers of the pixels of the axis: 1, 2, ..., h, in float64.
+        start: number of pixels before the window.
+        size: number of pixels of the window.
+        side: number of pixels to which the window is brought.
 
     >>> count = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
     >>> bicubic_matrix(count, torch.tensor(1.0), torch.tensor(2.0), 2) / UNITS

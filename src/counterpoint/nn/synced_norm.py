@@ -38,7 +38,7 @@ class SyncedBatchNorm(_BatchNorm):
     second derivative.
 
     Args:
-        layer: whose parameters, buffers and mode are shared.
+        layer: layer whose parameters, buffers and mode are shared.
 
     >>> layer = nn.BatchNorm1d(2)
     >>> x = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
@@ -64,7 +64,7 @@ class SyncedBatchNorm(_BatchNorm):
         """Normalise, then apply members that the layer had.
 
         Args:
-            input: (n, c, ...), equally many samples on every rank.
+            input: samples (n, c, ...), equally many on every rank.
 
         Raises:
             ValueError: one value per channel on all ranks together, which has no variance.
@@ -166,7 +166,7 @@ def with_synced_norm(module: nn.Module) -> nn.Module:
     """Replace each batch normalisation by one over the samples of all ranks, in place; one process keeps its layers.
 
     Args:
-        module: changed in place; parameters, buffers and their names stay.
+        module: module to change in place; parameters, buffers and their names stay.
 
     Returns:
         The module, or its replacement where it is a normalisation itself.

@@ -16,8 +16,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Seal:
     """Write tensors by name in the safetensors format; not flushed to disk yet.
 
     Args:
-        path: replaced if it exists.
-        tensors: any shape; those that share memory are written once each.
+        path: path of the file, replaced if it exists.
+        tensors: tensors of any shape, by name; those that share memory are written once each.
 
     Raises:
         TypeError: a tensor's dtype has no place in the format.

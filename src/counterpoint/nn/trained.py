@@ -85,7 +85,7 @@ class Encoder(nn.Module):
         projector: maps representations to what the output map takes.
 
     Attributes:
-        classifier: what a supervised method trained with it; None otherwise.
+        classifier: classifier that a supervised method trained with it; None if there is none.
     """
 
     mean: Tensor
@@ -162,7 +162,7 @@ class Encoder(nn.Module):
         """Logits (n, classes) of the classifier that was trained with the encoder; see ``represent``.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the encoder has no classifier.
         """
         return _in_kind_of(self.class_logits(self.both(samples)[0]), samples)
 
@@ -239,7 +239,7 @@ def load(run: Run | str | Path, *, encoder: nn.Module | None = None, second: boo
     Args:
         run: the run or its folder; or an exported folder with weights.
         encoder: your own module, if the run was trained with one; a copy of it gets the weights.
-        second: the encoder of the second kind of sample, of a cross-modal run.
+        second: whether to load the encoder of the second kind of sample, of a cross-modal run.
 
     Raises:
         RunError: not a run, nothing trained yet, or a damaged file.
@@ -256,8 +256,8 @@ def save_encoder(folder: RunFolder, encoder: Encoder, weights: Mapping[str, Tens
     """Write ``encoder.safetensors`` and ``encoder.json``.
 
     Args:
-        folder: the run.
-        encoder: what to save.
+        folder: folder of the run.
+        encoder: encoder to save.
         weights: values by name (``backbone.*``, ``projector.*``; others are left out) where they are not those of the
             encoder's own modules: a moving average, or weights that several ranks hold in shards.
     """
@@ -283,7 +283,7 @@ def load_encoder(folder: RunFolder, module: nn.Module | None = None) -> Encoder:
     """Rebuild the encoder of a run.
 
     Args:
-        folder: the run.
+        folder: folder of the run.
         module: the user's own module, needed (and copied) when the run was trained with one.
 
     Raises:
@@ -307,9 +307,9 @@ def rebuilt(card: EncoderCard, weights: Mapping[str, Tensor], module: nn.Module 
     """An encoder from its card and its weights, ``backbone.*`` and ``projector.*``, without a classifier.
 
     Args:
-        card: how to build it.
-        weights: all of them; others are left aside.
-        module: the user's own module, where the card is of one.
+        card: description of the encoder.
+        weights: all its weights by name, ``backbone.*`` and ``projector.*``; others are left aside.
+        module: the user's own module, if the encoder was trained from one.
 
     Raises:
         RuntimeError: the weights are not those of the card.
@@ -333,9 +333,9 @@ class SavedEncoder:
     """Encoder of a run as it was saved.
 
     Attributes:
-        card: how to rebuild it and prepare its input.
+        card: description of the encoder and of its input.
         tensors: its weights, ``backbone.*`` and ``projector.*``.
-        sha256: of the file that holds them.
+        sha256: hash of the file that holds them.
     """
 
     card: EncoderCard

@@ -39,8 +39,8 @@ class Facts:
     """The settings and the shape of a sample, which decide what settings have an effect.
 
     Attributes:
-        settings: as far as they are known; ``auto`` is the method's default.
-        shape: of one sample; None before the data are open.
+        settings: settings of the run, as far as they are known; ``auto`` stands for the method's default.
+        shape: shape of one sample; None before the data are open.
     """
 
     settings: TrainSettings
@@ -118,8 +118,8 @@ def idle_settings(settings: TrainSettings, shape: tuple[int, ...] | None = None)
     """Return the settings that have no effect, each with the reason and with what has an effect.
 
     Args:
-        settings: as far as they are known.
-        shape: of one sample, if the views are filled in, too; None before.
+        settings: settings of the run, as far as they are known.
+        shape: shape of one sample, if the views are filled in, too; None before.
     """
     facts = Facts(settings, shape)
     # Before the data are open, it is unknown whether they are pictures.
@@ -279,8 +279,8 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
     """Return what can be changed in a run, so that remedies of a diagnosis name only settings that its method has.
 
     Args:
-        settings: with every ``auto`` filled in.
-        kind: of its samples; only pictures can be previewed.
+        settings: settings of the run, with every ``auto`` filled in.
+        kind: kind of the run's samples; only pictures can be previewed.
     """
     method, projector = METHODS[settings.method], settings.projector.kind
     has_views, is_joint = settings.views.preset != "none", method.wiring == "joint" and not method.needs_labels

@@ -58,13 +58,13 @@ class ClassQuestion:
     Attributes:
         proportions_C: share of each class of ``numbers_C`` in what the run trains on.
         numbers_C: class numbers, ascending.
-        positions_N: of the training samples with a class.
-        num_unlabelled: training samples without one.
-        record: what the loss does to classes.
-        num_negatives: independent draws per anchor, or infinity.
-        dimension: of the embedding if it may limit the optimum; else None.
-        nonnegative: the embedding has no negative entries.
-        notes: what a reader must know.
+        positions_N: positions of the training samples that have a class.
+        num_unlabelled: number of training samples without a class.
+        record: effect of the loss on classes.
+        num_negatives: number of independent negatives of an anchor, or infinity.
+        dimension: width of the embedding if it may limit the optimum; else None.
+        nonnegative: True if the embedding has no negative entries.
+        notes: sentences that a reader must know.
     """
 
     proportions_C: Tensor
@@ -98,8 +98,8 @@ class ClassComparison:
 
     Attributes:
         question: the question to the theory.
-        geometry: its answer, with the certificate.
-        record: both in plain values.
+        geometry: answer of the theory, with the certificate.
+        record: measured classes and optimum, in plain values.
     """
 
     question: ClassQuestion
@@ -114,9 +114,9 @@ def compare_classes(
     """Measure the class means of a run, and solve for those that its loss would have at these class proportions.
 
     Args:
-        run: with labels.
+        run: the run or its folder; it must have labels.
         checkpoint: the step of a state that is kept; None takes the last one.
-        tolerance: see ``optimal_geometry``.
+        tolerance: tolerance of the optimum; see ``optimal_geometry``.
         quiet: show no progress.
 
     Raises:
@@ -137,7 +137,7 @@ def class_record(z_ND: Tensor, labels_N: Tensor | None, class_names: tuple[str, 
     Args:
         z_ND: features.
         labels_N: class numbers, -1 for a sample without a label.
-        class_names: by number.
+        class_names: names of the classes, by class number.
 
     >>> z, labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1, -1])
     >>> [(row.name, row.count) for row in class_record(z, labels, ("cat", "dog")).rows]
@@ -170,7 +170,7 @@ def judged_classes(subject: Subject, embedding_ND: Tensor) -> ClassRecord | None
 
     Args:
         subject: a run or an encoder from elsewhere, with its samples.
-        embedding_ND: of all samples.
+        embedding_ND: embeddings of all samples.
     """
     try:
         question = class_question(subject)
@@ -195,7 +195,7 @@ def class_question(subject: Subject) -> ClassQuestion:
     twice, a margin of log 2 (``docs/theory-reference.md``, Two views; imbalanced2026, Eq. 14).
 
     Args:
-        subject: of a run, with its samples.
+        subject: subject opened from a run, with its samples.
 
     Raises:
         UsageError: no labels, fewer than two classes, or a loss that theory does not cover; says which it does.

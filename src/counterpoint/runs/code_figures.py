@@ -39,13 +39,13 @@ class CodeFigures:
     """Figures of one code.
 
     Attributes:
-        code: its name.
-        k: values of a row that are not 0; None of the features themselves.
-        num_bytes: of a row.
+        code: name of the code.
+        k: number of values of a row that are not 0; None for the features themselves.
+        num_bytes: size of a row in bytes.
         explained: share of the held-out samples' variance that its reconstruction explains; None if it has none.
-        silent: share of the units that no sample activates, of training and held-out ones; None of dense codes.
-        accuracy: of kNN on held-out samples; None without labels.
-        behind: accuracy minus that of the sparse code of the same k, of the same queries; None for that code itself.
+        silent: share of the units that no sample activates, of training or held out; None for dense codes.
+        accuracy: accuracy of kNN on held-out samples; None if too few of them, or of the others, have labels.
+        behind: accuracy minus that of the sparse code of the same k, on the same queries; None for that code itself.
     """
 
     code: str
@@ -87,9 +87,9 @@ def write_codes(path: Path, names: Sequence[str], rows: csr_matrix) -> None:
     """Write SciPy's ``.npz``; or a table with the columns name, indices and values, of which the last two are lists.
 
     Args:
-        path: as ``check_codes_file`` lets it pass.
-        names: of the rows; ``.npz`` has none.
-        rows: (n, h), columns ascending in each row.
+        path: path of the file, as ``check_codes_file`` accepts it.
+        names: names of the rows, which ``.npz`` does not keep.
+        rows: codes (n, h), columns ascending in each row.
 
     Raises:
         RunError: it cannot be written.
@@ -119,12 +119,12 @@ def code_figures(
     features of largest expected activation; k-means names one of H clusters.
 
     Args:
-        code: trained.
+        code: trained code.
         x_ND: features of all samples.
-        split: what it was trained on, and what was held out; all samples are queries if nothing was.
-        labels_N: classes, -1 without one.
-        sizes: every k.
-        seed: of random projection and k-means.
+        split: samples that the code was trained on, and held-out ones; without these ``explained`` is of the former.
+        labels_N: class numbers of all samples, -1 for a sample without a label; None if there are no labels.
+        sizes: values of k to measure.
+        seed: seed of random projection and k-means.
     """
     held_out = split.held_out if len(split.held_out) else split.train
     votes = _Votes(split, labels_N)

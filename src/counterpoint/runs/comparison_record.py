@@ -40,17 +40,17 @@ class Compared:
     """One figure of two sides, and the tests of its difference.
 
     Attributes:
-        metric: its name.
-        features: from which the figure was computed.
-        unit: of the figure.
+        metric: name of the metric.
+        features: name of the features from which the figure was computed.
+        unit: unit of the figure.
         first: name of the first side.
-        second: name of the second one.
-        first_figure: mean over its runs.
-        second_figure: mean over its runs.
-        over_samples: these encoders on other queries; None if it is not known which queries were right.
-        over_seeds: other seeds on these queries; None without two seeds a side that scatter.
-        seeds_needed: a side, to tell a difference of this size over seeds; None if that is not known, or too many.
-        remark: the settings of the metric in which the two differ.
+        second: name of the second side.
+        first_figure: mean of the figure over the runs of the first side.
+        second_figure: mean of the figure over the runs of the second side.
+        over_samples: difference of these encoders on other queries; None if it is not known which queries were right.
+        over_seeds: difference of other seeds on these queries; None without two seeds a side that scatter.
+        seeds_needed: number of seeds a side to tell this difference over seeds; None if it is not known, or too large.
+        remark: settings of the metric in which the two sides differ.
     """
 
     metric: str
@@ -94,10 +94,10 @@ class Comparison(Printed):
     """All differences of some sides, pair by pair.
 
     Attributes:
-        sides: what was compared.
-        rows: by pair of sides, then metric, then features.
-        split: the queries.
-        alike: metrics and features that every run has alike, query by query; they are not part of the table.
+        sides: sides that were compared.
+        rows: compared figures, by pair of sides, then metric, then features.
+        split: bank and queries of the evaluations.
+        alike: pairs of metric and features that every run has alike, query by query; they are not part of the table.
     """
 
     sides: tuple[Side, ...]

@@ -44,7 +44,7 @@ class StepSpectrum:
     """The spectrum at one state of a run.
 
     Attributes:
-        step: updates done.
+        step: number of updates done.
         found: the spectrum by Lanczos.
     """
 
@@ -57,13 +57,13 @@ class HessianSpectrum(Printed):
     """The spectrum of the Hessian of a run's loss, at one state or along its checkpoints.
 
     Attributes:
-        name: of the run.
-        num_parameters: trained weights, of which the Hessian is a square matrix.
-        loss: what the loss is called.
-        floor: a value that it cannot go below; None if that is not known.
+        name: name of the run.
+        num_parameters: number of trained weights, which is the number of rows and columns of the Hessian.
+        loss: name of the loss.
+        floor: value that the loss cannot go below; None if it is not known.
         settings: steps, probes, batch size, threshold, BatchNorm, precision, seed, weights.
         remarks: sentences on what differs from training.
-        states: by step, on the same batch, views and probes.
+        states: spectrum at each step, in order, on the same batch, views and probes.
     """
 
     name: str
@@ -89,8 +89,8 @@ class HessianSpectrum(Printed):
         """Read what ``to_dict`` wrote.
 
         Args:
-            plain: as read from JSON.
-            name: of the file, for the error.
+            plain: plain values, as read from JSON.
+            name: name of the file, for the error.
 
         Raises:
             RunError: something is missing or of another type.

@@ -33,8 +33,8 @@ class Hold(contextlib.ExitStack):
     """The lock of a run folder, taken at most once and given back at the end of the block; on the first rank alone.
 
     Args:
-        folder: the run.
-        reporter: hears what was out of the ordinary.
+        folder: folder of the run.
+        reporter: shows what was out of the ordinary.
     """
 
     def __init__(self, folder: RunFolder, reporter: Reporter) -> None:
@@ -86,10 +86,10 @@ def execute(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_re
     """Train, and save the encoder. Every rank calls it.
 
     Args:
-        job: what to train; its run folder exists and is held by the first rank.
-        assembled: what the job was made of.
+        job: training to be done; its run folder exists and is held by the first rank.
+        assembled: parts of the run, of which the job was made.
         reporter: shows progress.
-        is_resumed: continue from the newest checkpoint.
+        is_resumed: True continues from the newest checkpoint.
 
     Raises:
         RunError: something cannot be written or read.

@@ -57,10 +57,10 @@ class GivenFeatures:
     """Features from anywhere, without the rows that are not finite.
 
     Attributes:
-        z_ND: features.
-        other_ND: of another view of the same samples; None without one.
-        labels: of the samples; None without any.
-        names: of the samples.
+        z_ND: features, all finite.
+        other_ND: features of another view of the same samples; None if there is none.
+        labels: labels of the samples; None if there are none.
+        names: names of the samples.
         not_finite: names of the rows that were left out.
         kept_N: positions of the others among all rows.
         source: samples that the features were computed from, row by row as they were given; None if not at hand.
@@ -116,8 +116,8 @@ def evidence_of_features(features: GivenFeatures, threshold: float) -> Evidence:
     """Gather the evidence about features from anywhere, from which findings are drawn.
 
     Args:
-        features: checked, with their labels and views.
-        threshold: above which a feature of a unit-length vector counts as active.
+        features: checked features, with their labels and views.
+        threshold: value above which a feature of a unit-length vector counts as active.
     """
     z_ND, labels = features.z_ND, features.labels
     pair = None if features.other_ND is None else (z_ND, features.other_ND)
@@ -161,9 +161,9 @@ class AskedSamples:
     """Labelled samples and how they are divided.
 
     Attributes:
-        positions: of all that are looked at.
-        labels_M: their classes.
-        num_bank: size of the bank, which comes first; the others are queries. None if each is left out as a query.
+        positions: positions of all samples that are looked at.
+        labels_M: class numbers of these samples.
+        num_bank: size of the bank, which comes first; the others are queries. None if each sample is a query in turn.
     """
 
     positions: Tensor
@@ -180,9 +180,9 @@ def chosen_samples(labels_N: Tensor, split: Split, *, in_turn: bool = True) -> A
     """Choose labelled samples to measure accuracies with; many samples or classes are thinned evenly.
 
     Args:
-        labels_N: of all samples, -1 without a label.
-        split: bank and queries.
-        in_turn: if there are few samples, each is a query in turn, independent of the split.
+        labels_N: class numbers of all samples, -1 for a sample without a label.
+        split: samples of the bank, and queries.
+        in_turn: True makes each sample a query in turn if there are few samples, independent of the split.
     """
     classes = labels_N[labels_N >= 0].unique()
     is_chosen_N = torch.isin(labels_N, evenly_spaced(classes, MOST_CLASSES))
@@ -199,9 +199,9 @@ def accuracies(features: Mapping[str, Tensor], samples: AskedSamples, class_name
     """Accuracies of kNN and a linear probe on the same queries; empty with too few queries or fewer than two classes.
 
     Args:
-        features: of the samples at ``samples.positions``, by their names in the rows.
+        features: features of the samples at ``samples.positions``, by their names in the rows.
         samples: bank and queries.
-        class_names: of all classes.
+        class_names: names of all classes.
     """
     _, counts = samples.labels_M[: samples.num_bank].unique(return_counts=True)
     fewest = 2 if samples.num_bank is None else 1  # of a class, as each is left out in turn
@@ -223,8 +223,8 @@ def accuracies_of_subject(judged: Subject, features: Mapping[str, Tensor]) -> Ac
     """Return the accuracies of the subject's evaluation, or measure them beside those of the raw input.
 
     Args:
-        judged: an encoder beside samples; without labels there are none.
-        features: of all samples, by place.
+        judged: an encoder beside samples; samples without labels give no accuracies.
+        features: features of all samples, by place.
     """
     source = judged.source
     if judged.folder is not None and judged.is_own_record and judged.folder.evaluation.exists():

@@ -41,7 +41,7 @@ class FineTuned:
     """A fine-tuned encoder and its accuracies.
 
     Attributes:
-        run: its run, with the classifier.
+        run: run of the fine-tuned encoder, with the classifier.
         evaluation: classifier and probes on the same queries.
     """
 
@@ -90,7 +90,7 @@ def fine_tune(
         subject: the run whose encoder is fine-tuned, or its folder; weights as ``init`` of ``train`` takes them; or a
             module of your own, of which a copy is trained.
         data: labelled samples, as ``train`` takes them; None takes those of the run.
-        labels: one per sample, for arrays.
+        labels: class labels, one per sample, for arrays.
         test_data: samples to evaluate on, as ``evaluate`` takes them; None holds a share of ``data`` out.
         test_labels: labels of ``test_data``.
         quiet: show no progress.

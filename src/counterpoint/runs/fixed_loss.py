@@ -31,13 +31,13 @@ class FixedLoss:
     """A loss on one batch.
 
     Attributes:
-        at: the loss around some weights (the ``state_dict`` of the run's method).
-        inputs: both views.
-        num_parameters: trained weights.
-        loss_name: shown in tables and messages.
-        floor: a value that it cannot go below; None if that is not known.
+        at: function that returns the loss around some weights (the ``state_dict`` of the run's method).
+        inputs: both views of the batch.
+        num_parameters: number of trained weights.
+        loss_name: name of the loss, shown in tables and messages.
+        floor: value that the loss cannot go below; None if it is not known.
         remarks: sentences that a reader must know.
-        batch_norm: whose statistics BatchNorm uses: batch, frozen, or none.
+        batch_norm: statistics that BatchNorm uses: ``batch``, ``frozen``, or ``none`` without BatchNorm.
     """
 
     at: Callable[[Mapping[str, Tensor]], CoupledLoss]
@@ -53,7 +53,7 @@ def run_loss(job: TrainingJob, settings: CurvatureSettings) -> FixedLoss:
     """Fix batch, views and modes of a run's method.
 
     Args:
-        job: of the run; its method is changed.
+        job: job of the run; its method is changed.
         settings: batch size, BatchNorm and precision.
 
     Raises:

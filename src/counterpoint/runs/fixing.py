@@ -18,9 +18,9 @@ def write_fix(folder: RunFolder, findings: Findings, config: Path) -> str:
     """Write the config of the first finding that a setting of the run can change; an existing file is refused.
 
     Args:
-        folder: of the run.
-        findings: worst first.
-        config: a new file, ``.yaml`` or ``.yml``.
+        folder: folder of the run.
+        findings: findings about the run, the worst first.
+        config: path of the new file, ``.yaml`` or ``.yml``.
 
     Returns:
         The changes in words, and the command that trains with them.

@@ -34,10 +34,10 @@ def held_out_beside_training(
 
     Args:
         subject: an encoder beside samples.
-        features: of all samples.
-        views: embeddings of two views of some samples; None without.
+        features: features of all samples.
+        views: embeddings of two views of some samples; None if there are none.
         viewed: positions of these samples.
-        threshold: above which a feature of a unit-length vector counts as active.
+        threshold: value above which a feature of a unit-length vector counts as active.
     """
     settings, split = subject.settings, subject.split
     if settings is None or not subject.is_own_data or float(settings.source.holdout) == 0:

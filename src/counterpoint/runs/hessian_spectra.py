@@ -47,7 +47,7 @@ def hessian_spectrum(
         run: a run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with your
             own module.
         data: the run's own samples, if they have moved or were an array.
-        labels: given with them.
+        labels: labels of these samples.
         quiet: show no progress.
         settings: any field of ``CurvatureSettings``: ``steps`` (100), ``probes`` (1), ``batch_size`` (256),
             ``checkpoint`` (a step, or ``all``: the same batch, views and probes at each), ``threshold`` (tau, 1),

@@ -43,14 +43,14 @@ def diagnose(
         subject: a run or its folder (``Run(path, encoder=module)`` if it was trained with your own module); an encoder
             from elsewhere, as ``evaluate`` takes it; features (n, d) as an array or tensor, from anywhere; or what
             ``embed`` returns or writes (.npz, .csv, .parquet; also a bare .npy), labels included.
-        data: for a run: other samples (anything ``train`` takes), or the array that it was trained on; for features:
+        data: other samples for a run (anything ``train`` takes), or the array that it was trained on; for features,
             the samples that they were computed from, in their order; to compare the features with their raw input.
         labels: one class per sample; for a run's own data they are known already.
-        views: for features: features of another view of the same samples, so that alignment can be measured.
+        views: features of another view of the same samples, if features are given, so that alignment can be measured.
         threshold: value above which a feature of a unit-length vector counts as active.
         quiet: show no progress.
-        look: for a run or an encoder: which data are used: ``split``, ``classes``, ``root`` and ``image_size``,
-            as in ``source``; ``checkpoint`` (a step), ``device`` and ``cache``; and for an encoder from elsewhere
+        look: settings: which data of a run or an encoder are used (``split``, ``classes``, ``root``, ``image_size``,
+            as in ``source``); ``checkpoint`` (a step), ``device`` and ``cache``; and for an encoder from elsewhere
             ``weights``, ``mean`` and ``std``.
 
     Returns:

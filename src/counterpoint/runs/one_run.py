@@ -169,7 +169,7 @@ def is_restart(placement: Placement, launch: str | None) -> bool:
 
     Args:
         placement: the ranks.
-        launch: the launch that began it; None if the start before this one was killed before it had written that.
+        launch: id of the launch that began it; None if the start before this one was killed before it had written that.
     """
     ranks = placement.ranks
     return ranks.restarts > 0 and ranks.launch != "" and launch in (None, ranks.launch)

@@ -52,7 +52,7 @@ def pairs_of_run(
     """Measure what the run's loss does to the pairs of its samples, and find the samples nearest to each other.
 
     Args:
-        judged: the run.
+        judged: run, with its samples.
         views: embeddings of both views of at most 2048 samples.
         plain_ND: embeddings of the samples themselves.
         positions_N: positions of the samples in the source.

@@ -44,8 +44,8 @@ def preview(
     Args:
         data: images (anything ``train`` takes).
         out: PNG file to write.
-        num_samples: rows, at most 64.
-        num_views: columns of views, at most 64.
+        num_samples: number of rows, at most 64.
+        num_views: number of columns of views, at most 64.
         overwrite: replace ``out`` if it exists.
         quiet: show no progress.
         settings: any field of ``TrainSettings``; ``views`` (which may be a function of your own), ``source`` and

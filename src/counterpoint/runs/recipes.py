@@ -105,7 +105,7 @@ def recipe_named(name: str) -> Recipe:
     """Return the recipe of a name.
 
     Args:
-        name: as ``counterpoint list recipes`` has it.
+        name: name of the recipe, as ``counterpoint list recipes`` has it.
 
     Raises:
         UsageError: no recipe has the name; the message has the nearest one.

@@ -35,7 +35,7 @@ def continued_settings(folder: RunFolder, recorded_before: TrainSettings, new_se
     """Return the settings with which a run continues: its own, and the harmless ones of the new settings.
 
     Args:
-        folder: the run.
+        folder: folder of the run.
         recorded_before: the run's own settings.
         new_settings: the settings that the user gave this time.
 
@@ -79,7 +79,7 @@ def recorded_settings(folder: RunFolder) -> TrainSettings:
     """Settings with which a run continues: those of ``resolved.yaml``, compared with the newest sound checkpoint.
 
     Args:
-        folder: the run, which this process holds.
+        folder: folder of the run, which this process holds.
 
     Returns:
         The settings; those of the checkpoint if the file cannot be read or lacks them.
@@ -116,7 +116,7 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
     """Require that a run continues with the samples that it began with, and with settings that give the same weights.
 
     Args:
-        folder: the run.
+        folder: folder of the run.
         settings: the settings with every ``auto`` filled in.
         fingerprint: fingerprint of the data.
 
@@ -155,7 +155,7 @@ def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter) -> No
     """Write a damaged ``run.json`` again, and see to it that the lines before the checkpoint are those of then.
 
     Args:
-        folder: the run, which this process holds.
+        folder: folder of the run, which this process holds.
         first_status: content of ``run.json`` when the run began.
         reporter: shows what was repaired, and that a log is missing.
 
@@ -224,7 +224,7 @@ def threads_of_begin(folder: RunFolder, settings: TrainSettings, reporter: Repor
     """Use as many threads as a run on the CPU began with, if the machine has them: they decide the last bits.
 
     Args:
-        folder: the run, which continues.
+        folder: folder of the run, which continues.
         settings: the run's own settings.
         reporter: shows a number of threads other than that of this process.
     """

@@ -87,7 +87,7 @@ def keep_changes(folder: RunFolder, settings: TrainSettings, resolution: Resolut
     """Write the settings again if they were changed since the run began, or cannot be read any more.
 
     Args:
-        folder: the run, which continues.
+        folder: folder of the run, which continues.
         settings: the settings with which it continues.
         resolution: resolution of these settings.
     """

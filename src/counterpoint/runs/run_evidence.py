@@ -66,7 +66,7 @@ def gather_evidence(
 
     Args:
         judged: an encoder beside samples.
-        threshold: above which a feature of a unit-length vector counts as active.
+        threshold: value above which a feature of a unit-length vector counts as active.
         checkpoint: step of the state that is judged; None for the last.
         cache: True reads features from the cache, and keeps them there.
     """

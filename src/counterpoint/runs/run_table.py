@@ -44,16 +44,16 @@ class RunLine:
         encoder: name of its encoder.
         epochs: number of epochs that are done.
         knn: kNN accuracy of the representation, with the ends of its 95 % interval.
-        knn_low: lower end.
-        knn_high: upper end.
+        knn_low: lower end of the interval of ``knn``.
+        knn_high: upper end of the interval of ``knn``.
         probe: accuracy of the linear probe on it, with the ends of its 95 % interval.
-        probe_low: lower end.
-        probe_high: upper end.
+        probe_low: lower end of the interval of ``probe``.
+        probe_high: upper end of the interval of ``probe``.
         level: level of the worst finding.
         finding: title of that finding.
         verdict: the answer in words, as `diagnose` and the report have it.
-        bytes: size on disk.
-        started: time of its begin, ISO 8601.
+        bytes: size on disk in bytes.
+        started: time when it began, ISO 8601.
         problem: reason why it is damaged, with the name of the file.
     """
 
@@ -142,8 +142,8 @@ def list_runs(folder: Path, *, sort: str = "name", reverse: bool = False) -> Run
 
     Args:
         folder: folder that holds runs, or a run.
-        sort: a column; runs without a value come last.
-        reverse: the largest first.
+        sort: name of the column to sort by; runs without a value come last.
+        reverse: True puts the largest first.
 
     Raises:
         UsageError: ``folder`` is not a folder, or the column is unknown.

@@ -56,7 +56,7 @@ def collect(source: Source, features: Mapping[str, Tensor], *, is_nonnegative: b
         source: the samples.
         features: features of all samples for each of ``PLACES``, finite.
         is_nonnegative: True if the embedding has no entry below 0 by design.
-        threshold: above which a feature of a unit-length vector counts as active.
+        threshold: value above which a feature of a unit-length vector counts as active.
     """
     rows_M = chosen_rows(len(source), source.labels)
     unit = {place: unit_rows(features[place][rows_M].float()) for place in PLACES}
@@ -198,7 +198,7 @@ def described_concepts(
         z_ND: features of all samples.
         labels: labels of the samples, or None.
         names: names of the samples.
-        threshold: above which a feature of a unit-length vector counts as active.
+        threshold: value above which a feature of a unit-length vector counts as active.
     """
     purity = class_purity(z_ND, labels.numbers, threshold=threshold) if labels else None
     records = []
@@ -226,7 +226,7 @@ def keep_for_page(
         folder: the run's folder.
         source: the run's own samples.
         findings: findings about them.
-        gathered: their features, and measurements with the arrays behind them.
+        gathered: features of these samples, and measurements with the arrays behind them.
     """
     arrays: dict[str, np.ndarray] = {}
     for name, place in gathered.places.items():

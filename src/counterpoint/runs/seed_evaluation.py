@@ -27,14 +27,14 @@ class SeedRow:
     """One figure over the seeds.
 
     Attributes:
-        features: from which the figure was computed.
-        protocol: the metric.
+        features: name of the features from which the figure was computed.
+        protocol: name of the metric.
         settings: settings of the metric that all runs share.
         values: value of each run, in the order of the seeds.
         mean: mean of the values.
-        deviation: their standard deviation (n - 1 in the denominator); None for one value.
+        deviation: standard deviation of the values (n - 1 in the denominator); None for one value.
         low: lower end of Student's 95 % interval; None if the values do not scatter, as without training.
-        high: its upper end.
+        high: upper end of that interval.
     """
 
     features: str
@@ -72,9 +72,9 @@ class SeedEvaluation(Printed):
 
     Attributes:
         name: name of their folder.
-        seeds: their seeds.
+        seeds: seeds of the runs.
         rows: the figures that all runs have.
-        split: the samples that they are about.
+        split: bank and queries that the figures are about.
     """
 
     name: str
@@ -111,7 +111,7 @@ def evaluate_seeds(
     """Evaluate the run of each seed, and average over them.
 
     Args:
-        runs: what ``cp.train(..., seeds=5)`` returns, or the folder.
+        runs: runs of several seeds, as ``cp.train(..., seeds=5)`` returns them, or their folder.
         out: a JSON file to write instead of the usual one.
         quiet: show no progress.
         asked: arguments of ``evaluate``: data, labels, test_data, test_labels, metrics, k, ...
@@ -122,8 +122,8 @@ def evaluate_seeds(
 
     Raises:
         RunError: no such folder, a run that is not finished, or runs that differ in more than the seed.
-        DataError: as in ``evaluate``, and if the runs were evaluated on different queries.
-        UsageError: as in ``evaluate``.
+        DataError: a reason that ``evaluate`` has, or runs that were evaluated on different queries.
+        UsageError: a reason that ``evaluate`` has.
     """
     folder = RunFolder(runs.path if isinstance(runs, SeedRuns) else Path(runs))
     if not folder.holds_seeds:

@@ -45,7 +45,7 @@ class Ranker:
         name: name of the figure.
         judge: criterion by which it says that an encoder is likely best.
         against: the accuracy with which it is correlated.
-        correlation: Spearman's in the benchmark, and the ends of its 95 % interval.
+        correlation: Spearman's correlation in the benchmark, and the ends of its 95 % interval.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Candidate:
 
     Attributes:
         name: name of its run, with the step of a checkpoint.
-        figures: its figures by ``Ranker.name``.
+        figures: figures of the encoder, by ``Ranker.name``.
         faults: titles of severe findings that need no labels; an encoder with one ranks below all without.
     """
 

@@ -111,10 +111,10 @@ def train_code(
     Args:
         code: the code to train; its units begin at samples.
         x_ND: features of the training samples.
-        labels_N: classes, whose samples are then pairs; a sample without one (-1) is a class of its own.
-        views: features of two views of samples, by their rows and the epoch.
+        labels_N: class numbers, if samples of one class are pairs; a sample without one (-1) is a class of its own.
+        views: function that returns features of two views of samples, by their rows and the epoch.
         settings: temperature of the contrast, epochs, batch size, optimiser and seed, filled in.
-        sizes: each k that is trained, ascending.
+        sizes: values of k that are trained, ascending.
 
     Raises:
         TrainingError: a loss that is not finite.

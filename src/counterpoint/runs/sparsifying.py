@@ -50,7 +50,7 @@ class Sparsified(Printed):
     """A sparse code of features, with the figures that measure how good it is.
 
     Attributes:
-        run: its run, which ``load``, ``embed``, ``evaluate``, ``diagnose``, ``search`` and ``export`` take; the
+        run: run of the code, which ``load``, ``embed``, ``evaluate``, ``diagnose``, ``search`` and ``export`` take; the
             code is its embedding, the features are its representation.
         codes: codes of all samples in their order, a SciPy matrix (n, dims) of sparse rows.
         figures: figures of the code at each k, beside codes of equal bytes.
@@ -135,9 +135,9 @@ def sparsify(
             as an array, a table, or a file (.npy, .parquet, or what ``embed`` wrote).
         k: active units of a sample; several are trained at once, and a code at a smaller k is that of its largest
             values.
-        dims: units.
+        dims: number of units.
         data: samples for the encoder; None takes the run's own.
-        labels: one per sample; they are used for accuracies, and to train only where ``supervised`` is set.
+        labels: class labels, one per sample; used for accuracies, and to train only where ``supervised`` is set.
         quiet: show no progress.
         settings: any field of ``TrainSettings``, such as ``out``, ``epochs``, ``seed``, ``temperature``, ``init`` (the
             weights of a named encoder) and ``views``. ``supervised=True`` pairs samples of one class, and a sample

@@ -58,7 +58,7 @@ def train(
 
     Args:
         data: a named set, a path (folder, ``.npy``, ``.npz``, ``.tar``, ...), an array or a tensor.
-        labels: one per sample, for arrays; evaluation and supervised methods use them.
+        labels: class labels, one per sample, for arrays; evaluation and supervised methods use them.
         encoder: a name of the encoder catalogue, ``timm:NAME``, or your own module, of which a copy is trained.
         resume: continue if the run folder already has a run; with several seeds, continue the unfinished ones.
         overwrite: replace the run folder if it already has a run; runs of several seeds stay.

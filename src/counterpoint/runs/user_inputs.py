@@ -65,7 +65,7 @@ class Given:
         Args:
             data: a name, a path, an array, or None.
             settings: settings by keyword; ``encoder``, ``loss`` and ``views`` may be the user's own.
-            labels: one per sample.
+            labels: labels of the array, one per sample.
         """
         values = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
         is_named = data is None or isinstance(data, str | Path)

@@ -37,7 +37,7 @@ class Check:
     """The result of one check.
 
     Attributes:
-        what: the file or thing that was checked.
+        what: name of the file or thing that was checked.
         result: ok, failed, or not checked.
         detail: the outcome in words, or why it cannot be checked.
     """
@@ -53,7 +53,7 @@ class Verification(Printed):
 
     Attributes:
         run: the run's folder.
-        checks: in the order in which they were made.
+        checks: results of the checks, in the order in which they were made.
     """
 
     run: Path

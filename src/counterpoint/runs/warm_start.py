@@ -39,7 +39,7 @@ class WarmStart:
         card: card of the run they come from; None for other files.
         statistics: mean and deviation of the input that the weights are used to; None if unknown.
         parts: parts of the encoder that began with these weights.
-        remarks: one line each about the weights of another program's file that were used, and those left out.
+        remarks: lines on the weights of another program's file that were used, and on those left out.
     """
 
     name: str
@@ -168,12 +168,12 @@ def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | 
     """Return the record of a resumed run's first weights; before its first checkpoint, the weights themselves.
 
     Args:
-        folder: the run.
+        folder: folder of the run.
         settings: the run's own settings.
 
     Raises:
         RunError: there is no checkpoint yet, and the weights are not those that the run began with.
-        UsageError: as for ``initial_weights``.
+        UsageError: a reason that ``initial_weights`` has.
     """
     if settings.init is None:
         return None

@@ -67,8 +67,8 @@ class NearPairs:
     """Pairs of near rows, with their cosines.
 
     Attributes:
-        pairs_P2: rows, the smaller first, ascending.
-        cosine_P: float64.
+        pairs_P2: rows of each pair, the smaller first; pairs in ascending order.
+        cosine_P: cosine of each pair, float64.
         recall: share of the sampled rows with a near one for which a pair was found; None if no row has one.
     """
 
@@ -100,13 +100,13 @@ def duplicates(
 
     Args:
         run: the run or its folder.
-        to: other samples than the run's own.
-        threshold: least cosine of a pair; None asks for none of pictures, which are compared by their pixels, and for
-            ``SAME_EMBEDDING`` of anything else.
+        to: other samples to compare; None takes the run's own.
+        threshold: least cosine of a pair; None sets none for pictures, which are compared by their pixels, and
+            ``SAME_EMBEDDING`` for anything else.
         buckets: compare embeddings within k-means buckets, for more rows than can all be compared; None compares all.
         pictures: keep small pictures in the answer, for a page.
         quiet: show no progress.
-        options: as those of ``search``.
+        options: ``layer`` and the settings of ``embed``, as in ``search``.
 
     Raises:
         UsageError: the threshold is out of range.
@@ -248,9 +248,9 @@ def bucket_pairs(
     Args:
         rows_ND: finite features.
         least: smallest cosine of a pair, at most 1.
-        num_buckets: one for some 1,000 to 10,000 rows; more are faster and lose more pairs.
-        engine: its workers compare the rows.
-        advance: called once for each bucket that holds rows.
+        num_buckets: number of buckets, one for some 1,000 to 10,000 rows; more are faster and lose more pairs.
+        engine: engine whose workers compare the rows.
+        advance: function called once for each bucket that holds rows.
 
     Raises:
         UsageError: more buckets than rows.

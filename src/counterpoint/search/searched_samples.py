@@ -91,10 +91,10 @@ class SearchedSamples:
 
         Args:
             queries_QD: finite vectors of the width of the rows.
-            k: rows of each query, 1 <= k <= n.
+            k: number of rows for each query, 1 <= k <= n.
 
         Returns:
-            Cosines, float64, and rows.
+            Cosines, float64, and positions of the rows.
         """
         unit_QD = unit_rows(queries_QD.float())
         parts = []
@@ -124,7 +124,7 @@ def open_samples(
     Args:
         run: the run or its folder.
         data: other samples than the run's own; None for these.
-        options: see ``SearchSettings``.
+        options: settings of the search; see ``SearchSettings``.
         verb: name of the command, for errors.
         quiet: show no progress.
 

@@ -72,10 +72,10 @@ def search(
 
     Args:
         run: the run or its folder.
-        query: one or several of: a picture file, a folder, a row (a whole number, or its digits), the name of a sample,
+        query: one query or several: a picture file, a folder, a row (a whole number, or its digits), a sample's name,
             an array file (``.npy``, ``.npz``); or an array of samples. A row is not among its own hits.
         to: other samples to search (anything ``train`` takes); None takes the run's own.
-        k: hits per query.
+        k: number of hits per query.
         pictures: keep small pictures of queries and hits in the answer, for a page.
         quiet: show no progress.
         options: ``layer`` (auto: the embedding if its dimensions have a meaning or pairs were trained, else the

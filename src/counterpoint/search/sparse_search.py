@@ -22,8 +22,8 @@ class CodeIndex:
     Entries are float32 of any sign, and sums are float64. A cosine with a row of zeros is 0.
 
     Args:
-        codes: (n, h), a SciPy matrix of sparse rows such as ``sparsify`` gives, or an array.
-        similarity: ``cosine`` or ``dot``.
+        codes: codes (n, h), a SciPy matrix of sparse rows such as ``sparsify`` gives, or an array.
+        similarity: measure of similarity, ``cosine`` or ``dot``.
 
     Raises:
         DataError: no rows, not two dimensions, or NaN or infinity.
@@ -57,11 +57,11 @@ class CodeIndex:
         """The k codes most similar to each query, nearest first; of equal similarities the first row.
 
         Args:
-            queries: (q, h), sparse rows or an array.
-            k: neighbours, 1 <= k <= n.
+            queries: codes (q, h) to search for, as sparse rows or an array.
+            k: number of neighbours of a query, 1 <= k <= n.
 
         Returns:
-            Similarities, float64, and rows.
+            Similarities, float64, and positions of the codes.
 
         Raises:
             UsageError: k is out of range.

@@ -56,8 +56,8 @@ def embed(
             ``evaluate``.
         overwrite: replace ``out`` if it exists.
         quiet: show no progress.
-        look: what of the data is taken: ``split``, ``classes``, ``root`` and ``image_size``, as those of ``source``;
-            ``checkpoint`` (a step), ``device`` and ``cache``; and of an encoder from elsewhere ``weights``, ``mean``
+        look: settings: which data are used (``split``, ``classes``, ``root`` and ``image_size``, as in ``source``);
+            ``checkpoint`` (a step), ``device`` and ``cache``; and for an encoder from elsewhere ``weights``, ``mean``
             and ``std``.
 
     Raises:
@@ -117,13 +117,13 @@ def embed_shards(
     """Make the missing shards of this process's part; they have the same bytes for any number of processes.
 
     Args:
-        run: as for ``embed``.
-        data: as for ``embed``.
-        shards: their folder, and the part to make.
-        layer: as for ``embed``.
-        engine: its workers make the shards; all of them see the folder.
+        run: the run, its folder, or an encoder from elsewhere; see ``embed``.
+        data: samples (anything ``train`` takes); None takes the run's own.
+        shards: folder of the shards, and the part to make.
+        layer: name of the layer; see ``embed``.
+        engine: engine whose workers make the shards; all of them see the folder.
         quiet: show no progress.
-        look: as for ``embed``; the cache of features takes no part.
+        look: settings that ``embed`` takes; the cache of features is not used.
 
     Returns:
         True if all shards are there.

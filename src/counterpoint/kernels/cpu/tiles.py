@@ -36,13 +36,13 @@ class Tile:
     """A block of pairs.
 
     Attributes:
-        rows: which anchors.
-        columns: which keys.
-        product_HW: s <a_i, k_j>, in a buffer that the thread's next tile overwrites.
-        is_on_diagonal: anchors are keys, and these rows are these columns.
-        excluded: places of pairs that do not count; None if there are none.
-        is_out_HW: further pairs that do not count.
-        buffers: of one thread, each as large as the largest tile.
+        rows: positions of the tile's anchors.
+        columns: positions of the tile's keys.
+        product_HW: scaled products s <a_i, k_j>, (h, w), in a buffer that the thread's next tile overwrites.
+        is_on_diagonal: whether anchors are keys, and these rows are these columns.
+        excluded: rows and columns, within the tile, of pairs that do not count; None if there are none.
+        is_out_HW: mask of further pairs that do not count, (h, w); None if there are none.
+        buffers: work spaces of one thread by name, each as large as the largest tile.
     """
 
     rows: slice
@@ -187,10 +187,10 @@ class Reading:
     """One direction in which a tile is read.
 
     Attributes:
-        is_column: the anchors are the columns of the tile.
-        statistic: which statistic it belongs to: 0 rows, 1 columns.
-        own_name: field of ``ScoreTerms`` that holds what each anchor adds.
-        other_name: field of ``ScoreTerms`` that holds what each key adds.
+        is_column: whether the anchors are the columns of the tile.
+        statistic: number of the statistic that it belongs to: 0 rows, 1 columns.
+        own_name: name of the field of ``ScoreTerms`` that holds what each anchor adds.
+        other_name: name of the field of ``ScoreTerms`` that holds what each key adds.
     """
 
     is_column: bool

@@ -37,10 +37,10 @@ class Program:
 
     Attributes:
         psi: name of the elementwise function.
-        precision: of float32 products.
-        keeps_same_label: see ``contract.PairMask``.
-        is_excluded_by_owner: the excluded indices belong to the owners.
-        shape: block sizes.
+        precision: precision of float32 products, one of ``PRECISIONS``.
+        keeps_same_label: whether only keys of the anchor's label count, see ``contract.PairMask``.
+        is_excluded_by_owner: whether the excluded indices belong to the owners.
+        shape: block sizes of the program.
     """
 
     psi: str
@@ -125,8 +125,8 @@ class SlabSums:
 
     Args:
         pairs: all pairs.
-        program: how to compute their weights; its excluded indices belong to the owners.
-        is_self: owners are others: slabs left of the diagonal are not computed, and there is one sum for both.
+        program: program that computes their weights; its excluded indices belong to the owners.
+        is_self: whether owners are others: slabs left of the diagonal are then left out, and one sum serves both.
     """
 
     def __init__(self, pairs: Pairs, program: Program, *, is_self: bool) -> None:

@@ -84,7 +84,7 @@ class TritonPairs:
     """The kernel in one precision; see the module's description.
 
     Args:
-        precision: of the products of float32 vectors, one of ``PRECISIONS``.
+        precision: precision of the products of float32 vectors, one of ``PRECISIONS``.
 
     Raises:
         ValueError: unknown precision.

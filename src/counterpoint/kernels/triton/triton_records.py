@@ -163,8 +163,8 @@ def as_pairs(
     Args:
         scores: the scores.
         psi: the elementwise function; scores are in units of ln 2 where it is the exponential.
-        dtype: of the vectors that are multiplied.
-        weighing: statistic and weight, for a gradient.
+        dtype: dtype of the vectors that are multiplied.
+        weighing: statistic and weight of each anchor, for a gradient; None where the statistic itself is asked for.
 
     Returns:
         The pairs; the first direction reads along the rows, the second along the columns, also where anchors are keys.

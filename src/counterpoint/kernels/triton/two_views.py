@@ -73,9 +73,9 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Ten
 
     Args:
         z0: first view, raw, (n, d).
-        z1: second view.
-        loss: what is computed.
-        weight: g, 1 / 2n for a mean.
+        z1: second view, raw, (n, d).
+        loss: scale, margin and functions of the loss.
+        weight: factor of the sum over all 2n anchors, g; 1 / 2n for a mean.
 
     Returns:
         Scalar, or None if the general route is the right one: another device or dtype, more features than a tile's
@@ -102,11 +102,11 @@ class FusedTwoViews:
     """Two views against each other.
 
     Attributes:
-        loss: what is computed.
-        weight: g.
-        choice: the fused programs.
-        precision: of their float32 products.
-        dtype: what unit vectors are rounded to before they are multiplied.
+        loss: scale, margin and functions of the loss.
+        weight: factor of the sum over all 2n anchors, g.
+        choice: choice of the fused programs, with its reason.
+        precision: precision of the programs' float32 products.
+        dtype: dtype to which unit vectors are rounded before they are multiplied.
     """
 
     loss: SmallLoss
