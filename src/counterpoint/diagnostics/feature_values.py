@@ -49,7 +49,7 @@ class OutlierSamples:
     Attributes:
         rows_R: samples so far from all others that every other figure is measured without them, the farthest first.
         variance: share of the mean squared distance from the median that outliers have.
-        effective_rank: effective rank of all samples, outliers included; NaN if there are none, as for the next three.
+        effective_rank: effective rank of all samples, outliers included; NaN if there are none.
         rankme: RankMe of all samples, outliers included.
         participation_ratio: participation ratio of all samples, outliers included.
         vanished: number of vanished directions of all samples, outliers included.

@@ -82,7 +82,7 @@ class ClassRisk:
     def smoothed(self, width: float) -> "tuple[ClassRisk, float]":
         r"""A risk with a continuous second derivative, nowhere below this one, and how far above it is at most.
 
-        The hinge :math:`[u]_+` becomes :math:`h(3/16 + t/2 + 3t^2/8 - t^4/16)` with t = u/h between -h and h.
+        The hinge :math:`[u]_+` becomes :math:`h(3/16 + t/2 + 3t^2/8 - t^4/16)` with t = u/h for u between -h and h.
 
         Args:
             width: half width h > 0 of the rounded corner, in units of the scaled and shifted gap.
