@@ -5,6 +5,7 @@ Systems and versions that Counterpoint does not run on are refused in one line a
 
 from __future__ import annotations  # an older Python must get as far as the check
 
+import contextlib
 import re
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -24,7 +25,10 @@ def check_supported() -> None:
         ImportError: one of them is not supported.
         SystemExit: the same if the command was started; its code is 2, and the line is on standard error.
     """
-    python, torch = sys.version_info[:2], _torch_version()
+    python, torch = sys.version_info[:2], None
+    with contextlib.suppress(PackageNotFoundError):  # its metadata: torch itself is not loaded
+        if numbers := re.match(r"(\d+)\.(\d+)", version("torch") or ""):
+            torch = tuple(map(int, numbers.groups()))
     if sys.platform not in SYSTEMS or sys.maxsize < 2**32:
         _refuse(f"Counterpoint runs on Linux, macOS and Windows of 64 bits, not on {sys.platform}; {REMEDY}")
     if python < PYTHON:
@@ -34,15 +38,6 @@ def check_supported() -> None:
             f"Counterpoint needs torch {_dotted(TORCH)} or newer, this is {_dotted(torch)}; "
             f'install one with: python -m pip install "torch>={_dotted(TORCH)}"'
         )
-
-
-def _torch_version() -> tuple[int, ...] | None:
-    """The first two numbers of the torch that is installed, which is not loaded; None if it does not say."""
-    try:
-        numbers = re.match(r"(\d+)\.(\d+)", version("torch") or "")
-    except PackageNotFoundError:
-        return None
-    return tuple(map(int, numbers.groups())) if numbers else None
 
 
 def _refuse(why: str) -> NoReturn:

@@ -124,14 +124,12 @@ def unshown_metric(*, name: str, source: str, of: Any, at: str, unit: Unit = "nu
 
 def _measure_at(of: Any, at: str, subject: Any) -> float:
     """The figure at a place of a subject: the middle of an interval, the number of positions."""
-
-    def value_at(path: str) -> Any:
+    values = []
+    for path in at.split():
         value = subject
         for name in path.split("."):
             value = None if value is None else getattr(value, name)
-        return value
-
-    values = [value_at(path) for path in at.split()]
+        values.append(value)
     if any(value is None for value in values):
         return math.nan
     figure = values[0] if isinstance(of, type) else of(*(values[0] if isinstance(values[0], tuple) else values))
