@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.thread_parts import blocks, each_block, in_turn
 
 # Lengths whose squares neither overflow nor vanish in float32.
@@ -203,9 +204,8 @@ def by_rows(vectors_ND: Tensor, work: Callable[[slice], Any]) -> None:
     if vectors_ND.device.type != "cpu":
         work(slice(0, len(vectors_ND)))
         return
-    rows = [slice(first, min(first + ROWS, len(vectors_ND))) for first in range(0, len(vectors_ND), ROWS)]
     most_threads = 1 + vectors_ND.numel() // FOR_A_THREAD
-    in_turn(rows, lambda: work, lambda own: [own.start], most_threads=most_threads)
+    in_turn(row_slices(len(vectors_ND), ROWS), lambda: work, lambda own: [own.start], most_threads=most_threads)
 
 
 class _Rowwise(torch.autograd.Function):
