@@ -10,7 +10,6 @@ brought to unit length before their pairs, with the positives' cosines, and the 
 
 from counterpoint.kernels.triton.triton_language import jit, slope, tl, value
 
-LOG2_E = tl.constexpr(1.4426950408889634)
 LARGEST_BOUND = tl.constexpr(57.0)  # in units of ln 2: e^80 = 2^115 is a number of float32
 
 
