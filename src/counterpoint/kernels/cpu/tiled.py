@@ -120,7 +120,7 @@ def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, 
 
     def add(tile: Tile) -> None:
         prepare(tile, psi)
-        moved_HW = product_tangent(scores, tangent, tile, tile.buffer("moved"))
+        moved_HW = product_tangent(scores, tangent, tile)
         for reading in counted_readings(scores, tile):
             v_OK = _shifted(reading, scores, tile, psi, statistic)
             slope_OK = exp_(v_OK) if psi.in_log_domain else psi.slope(v_OK)
@@ -144,7 +144,7 @@ def gradient_tangent(
 
     def add(tile: Tile) -> None:
         prepare(tile, psi)
-        moved_HW = product_tangent(scores, tangent, tile, tile.buffer("moved"))
+        moved_HW = product_tangent(scores, tangent, tile)
         slopes_HW, changes_HW = torch.zeros_like(moved_HW), torch.zeros_like(moved_HW)
         for reading in readings(scores):
             v_OK = _shifted(reading, scores, tile, psi, statistic)

@@ -154,15 +154,15 @@ def _tournament(count: int) -> list[Place]:
     return [(min(place), max(place)) for place in places]
 
 
-def product_tangent(scores: PairScores, tangent: ScoreTerms, tile: Tile, out_HW: Tensor) -> Tensor:
+def product_tangent(scores: PairScores, tangent: ScoreTerms, tile: Tile) -> Tensor:
     r"""Change of the products, :math:`s'\langle a,k\rangle + s\langle a',k\rangle + s\langle a,k'\rangle`."""
     s, ds = float(scores.terms.scale), float(tangent.scale)
     anchors_HD, keys_WD = scores.terms.anchors_ND[tile.rows], scores.keys_MD[tile.columns]
     moved_anchors_HD, moved_keys_WD = tangent.anchors_ND[tile.rows], PairScores(tangent).keys_MD[tile.columns]
     # The first two summands share the keys: one product for both.
     moved_HD = ds * anchors_HD + s * moved_anchors_HD
-    torch.mm(moved_HD, keys_WD.mT, out=out_HW)
-    return out_HW.addmm_(anchors_HD, moved_keys_WD.mT, alpha=s)
+    moved_HW = torch.mm(moved_HD, keys_WD.mT, out=tile.buffer("moved"))
+    return moved_HW.addmm_(anchors_HD, moved_keys_WD.mT, alpha=s)
 
 
 def common_reference(bound: float, dtype: torch.dtype) -> float | None:
