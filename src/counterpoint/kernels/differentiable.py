@@ -93,8 +93,7 @@ def _reduce(scores: PairScores, psi: PairFunction, kernel: PairReduction) -> Per
     if kernel is dense or kernel is linear:  # made of differentiable operations: autograd does the rest
         return kernel.reduce(scores, psi)
     problem = PairProblem(scores.mask, scores.is_two_way, psi, cast(PairKernel, kernel), scores.is_unit)
-    result = _Statistic.apply(problem, *scores.terms.flat())
-    return PerAnchor(*result) if isinstance(result, tuple) else PerAnchor(result)  # pyright: ignore[reportArgumentType]
+    return PerAnchor(*_Statistic.apply(problem, *scores.terms.flat()))  # pyright: ignore[reportArgumentType]
 
 
 class PerSlice(torch.autograd.Function):
@@ -109,13 +108,11 @@ class PerSlice(torch.autograd.Function):
             chosen = [
                 value if dim is None else value.select(dim, index) for value, dim in zip(inputs, in_dims, strict=True)
             ]
-            result = cls.apply(*chosen)
-            slices.append(result if isinstance(result, tuple) else (result,))
+            slices.append(cls.apply(*chosen))
+        if isinstance(slices[0], Tensor):
+            return torch.stack(slices), 0
         stacked = tuple(None if parts[0] is None else torch.stack(parts) for parts in zip(*slices, strict=True))
-        out_dims = tuple(None if part is None else 0 for part in stacked)
-        if len(stacked) == 1:
-            return stacked[0], out_dims[0]
-        return stacked, out_dims
+        return stacked, tuple(None if part is None else 0 for part in stacked)
 
 
 def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -130,12 +127,12 @@ class _Statistic(PerSlice):
 
     @staticmethod
     def forward(problem: PairProblem, *flat: Tensor | None) -> Any:
-        return _flat_statistic(problem.kernel.reduce(problem.scores(flat), problem.psi))
+        return tuple(problem.kernel.reduce(problem.scores(flat), problem.psi).both())
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         # The output is saved as well: it is the h of the weights, so that backward need not reduce again.
-        _keep_inputs(ctx, (*inputs, *(output if isinstance(output, tuple) else (output,))), output)
+        _keep_inputs(ctx, (*inputs, *output), output)
 
     @staticmethod
     def backward(ctx: Any, *weight: Tensor) -> Any:
@@ -155,7 +152,7 @@ class _StatisticTangent(PerSlice):
         flat, statistic, tangent = _split(problem, written_out(inputs))
         scores = problem.scores(flat)
         moved = problem.kernel.reduce_tangent(scores, problem.psi, PerAnchor(*statistic), ScoreTerms(*tangent))
-        return _flat_statistic(moved)
+        return tuple(moved.both())
 
     setup_context = staticmethod(_keep_inputs)
 
@@ -190,7 +187,6 @@ class Gradient(PerSlice):
         direction = filled(direction, flat)
         for_terms = _GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
         for_weight = _StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction)
-        for_weight = for_weight if isinstance(for_weight, tuple) else (for_weight,)
         return None, *for_terms, *(None for _ in statistic), *for_weight
 
     @staticmethod
@@ -259,10 +255,6 @@ def _is_wanted(function: Any) -> bool:
         return torch._C._will_engine_execute_node(function)
     except RuntimeError:  # leaves, under torch.autograd.grad
         return True
-
-
-def _flat_statistic(statistic: PerAnchor) -> Tensor | tuple[Tensor, Tensor]:
-    return statistic.rows_N if statistic.columns_M is None else (statistic.rows_N, statistic.columns_M)
 
 
 def _split(problem: PairProblem, saved: Any) -> tuple[Any, Any, Any]:
