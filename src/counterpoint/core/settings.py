@@ -35,7 +35,8 @@ def option(description: str, default: Any = None, **extra: Any) -> Any:
     return Field(default=default, description=description, json_schema_extra=extra)
 
 
-Probability = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Probability = Share
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -55,9 +56,7 @@ class SourceSettings(Settings):
     holdout: Annotated[float, Field(ge=0, lt=1)] | Auto = option(
         "share of the samples kept out of training for evaluation (auto: 0.2 where labels are known, else 0)", "auto"
     )
-    max_bad: Annotated[float, Field(ge=0, le=1)] = option(
-        "stop when more than this share of the files cannot be read", 0.01
-    )
+    max_bad: Share = option("stop when more than this share of the files cannot be read", 0.01)
     root: str = option("folder of the named data sets (cifar10, stl10, ...), in torchvision's layout", "data")
     split: str = option("part of a named data set: train (auto), test, ...", "auto")
     classes: str = option("names of the classes whose samples are taken, separated by commas, such as cat,dog", "all")
@@ -142,10 +141,10 @@ class ViewSettings(Settings):
     crop_scale: Pair | Auto = option("share of the area a random resized crop keeps, lowest and highest", "auto")
     flip: Probability | Auto = option("probability of a left-right flip", "auto")
     jitter: Probability | Auto = option("probability of colour jitter", "auto")
-    jitter_strength: Annotated[float, Field(ge=0, le=1)] | Auto = option(
+    jitter_strength: Share | Auto = option(
         "brightness, contrast and saturation change by up to this share, hue by a quarter of it", "auto"
     )
-    jitter_saturation: Annotated[float, Field(ge=0, le=1)] | Auto = option(
+    jitter_saturation: Share | Auto = option(
         "saturation's share of jitter_strength: 1 is the same strength, 0 leaves it alone", "auto"
     )
     grayscale: Probability | Auto = option("probability of dropping the colour", "auto")
@@ -159,7 +158,7 @@ class ViewSettings(Settings):
     interpolation: Literal["auto", "bilinear", "bicubic"] = option("interpolation that resizes a crop", "auto")
     affine: Probability | Auto = option("probability of rotating, shifting, scaling and shearing", "auto")
     rotate: Annotated[float, Field(ge=0, le=180)] | Auto = option("largest rotation in degrees", "auto")
-    translate: Annotated[float, Field(ge=0, le=1)] | Auto = option("largest shift as a share of the side", "auto")
+    translate: Share | Auto = option("largest shift as a share of the side", "auto")
     zoom: Pair | Auto = option("scaling of the affine view, lowest and highest", "auto")
     shear: Annotated[float, Field(ge=0, le=60)] | Auto = option("largest shear in degrees", "auto")
     fill: Literal["auto", "black", "edge"] = option(
@@ -203,9 +202,7 @@ class ProjectorSettings(Settings):
 class TargetSettings(Settings):
     """The other branch of methods that have one: momentum encoder, queue, predictor."""
 
-    momentum: Annotated[float, Field(ge=0, le=1)] | Auto = option(
-        "share of the momentum encoder that a step keeps (auto: the method's)", "auto"
-    )
+    momentum: Share | Auto = option("share of the momentum encoder that a step keeps (auto: the method's)", "auto")
     queue_size: Count | Auto = option("past keys that MoCo contrasts with (auto: 4096, or what the data allow)", "auto")
     predictor_hidden: Count | Auto = option(
         "hidden width of the predictor of byol and simsiam (auto: the method's)", "auto"
@@ -218,9 +215,7 @@ class OutputSettings(Settings):
     nonnegative: Literal["auto", "none", "relu", "softplus", "sigmoid", "relu-gelu"] = option(
         "map onto non-negative values (relu-gelu: forward ReLU, gradient of GELU)", "auto"
     )
-    d0: Annotated[int, Field(ge=1)] | Literal["auto", "all"] = option(
-        "use only the first d0 dimensions (DirectCLR's sub-vector)", "auto"
-    )
+    d0: Count | Literal["auto", "all"] = option("use only the first d0 dimensions (DirectCLR's sub-vector)", "auto")
 
 
 class LossSettings(Settings):
@@ -268,7 +263,7 @@ class OptimSettings(Settings):
     cosine_epochs: Annotated[float, Field(gt=0)] | Off = option(
         "epochs from the peak to the cosine's end, after which the rate rises again (none: all that are left)", "none"
     )
-    final_share: Annotated[float, Field(ge=0, le=1)] = option("where the cosine ends, as a share of the peak", 0.0)
+    final_share: Share = option("where the cosine ends, as a share of the peak", 0.0)
     clip: Annotated[float, Field(gt=0)] | Off = option(
         "largest norm of the gradient; a longer one is scaled down to it", "none"
     )
@@ -341,7 +336,7 @@ class TrainSettings(Settings):
         "weights to begin with: a run folder, a file of any framework (.safetensors, .pth, .ckpt) for "
         "--encoder; nothing is ever downloaded"
     )
-    epochs: Annotated[int, Field(ge=1)] | Auto = option("passes over the training samples", "auto")
+    epochs: Count | Auto = option("passes over the training samples", "auto")
     batch_size: Annotated[int, Field(ge=2)] | Auto = option(
         "distinct samples per step; each is seen in two views",
         "auto",
