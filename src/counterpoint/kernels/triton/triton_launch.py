@@ -227,28 +227,24 @@ def _grid(pairs: Pairs, shape: Shape, numbers_per_owner: int) -> tuple[int, int,
     num_other_blocks = max(1, -(-pairs.other.num // shape.block_other))
     bytes_per_span = max(1, pairs.owner.num * numbers_per_owner * pairs.factor.element_size())
     most = max(1, min(num_other_blocks, PARTIAL_BYTES // bytes_per_span))
-    # Spans of whole tiles, as even as can be; the last one may be shorter.
     device = pairs.factor.device
     # Interpreted programs pretend to have a few processors.
     processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
-    span = -(-num_other_blocks // _num_spans(num_blocks, most, processors))
-    return num_blocks, span * shape.block_other, -(-num_other_blocks // span)
-
-
-def _num_spans(num_blocks: int, most: int, num_processors: int) -> int:
-    """The fewest spans that keep 85 % of the processors busy, or those that keep most of them busy."""
 
     def busy(num_spans: int) -> float:
         num_programs = max(1, num_blocks * num_spans)
         # Programs run in waves, one per processor; in the last wave some may be idle.
-        return num_programs / (-(-num_programs // num_processors) * num_processors)
+        return num_programs / (-(-num_programs // processors) * processors)
 
-    candidates = range(1, min(most, 2 * num_processors) + 1)
-    return next((n for n in candidates if busy(n) >= 0.85), max(candidates, key=busy))
+    # The fewest spans that keep 85 % of the processors busy, or those that keep most of them busy.
+    candidates = range(1, min(most, 2 * processors) + 1)
+    num_spans = next((n for n in candidates if busy(n) >= 0.85), max(candidates, key=busy))
+    # Spans of whole tiles, as even as can be; the last one may be shorter.
+    span = -(-num_other_blocks // num_spans)
+    return num_blocks, span * shape.block_other, -(-num_other_blocks // span)
 
 
 def _merged(partial_SO: Tensor, psi: str) -> Tensor:
-    """Statistic of the union."""
     if len(partial_SO) == 1:
         return partial_SO[0]
     return torch.logsumexp(partial_SO, 0) if psi == "exp" else partial_SO.sum(0)
