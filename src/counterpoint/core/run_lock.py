@@ -47,12 +47,15 @@ def lock_run(folder: Path) -> Iterator[str | None]:
     Raises:
         RunError: another process holds the run, or the lock cannot be written.
     """
-    path, pid = folder / LOCK, os.getpid()
+    path, pid, left = folder / LOCK, os.getpid(), None
     lock = FileLock(path, thread_local=False)
     try:
         os.stat(folder)  # filelock would make it, and a folder that is being deleted must not come back
         lock.acquire(timeout=GLANCE_SECONDS, poll_interval=GLANCE_SECONDS / 10)
-        left = _sign(path) if isinstance(lock, UnixFileLock) else None  # Windows lets no other process write to it
+        if isinstance(lock, UnixFileLock):  # Windows lets no other process write to it
+            left, since = holder_of(folder), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            with open(open_unlinked(path, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as stream:
+                json.dump(asdict(Holder(pid, socket.gethostname(), since)), stream)
     except Timeout:
         by = holder_of(folder) or "another process"
         raise RunError(f"{folder} is in use by {by}; wait until it ends or stop it, or choose another --out") from None
@@ -110,12 +113,3 @@ def _refuses_a_lock(path: Path) -> bool:
         return False
     lock.release()
     return False
-
-
-def _sign(path: Path) -> Holder | None:
-    """Write this process into the file of the lock; return the holder that was in it."""
-    left = holder_of(path.parent)
-    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    with open(open_unlinked(path, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as stream:
-        json.dump(asdict(Holder(os.getpid(), socket.gethostname(), since)), stream)
-    return left
