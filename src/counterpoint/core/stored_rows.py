@@ -72,7 +72,13 @@ class StoredRows:
         # Rows that follow each other in the file are read at once.
         begins = np.flatnonzero(np.diff(places, prepend=places[:1] - 2) != 1)
         for first, end in itertools.pairwise([*begins.tolist(), len(places)]):
-            self._read(values[first:end], int(places[first]))
+            content = _bytes(values[first:end])
+            offset = self._start + int(places[first]) * self._width * self._dtype.itemsize
+            while len(content):
+                done = read_at(self._handle, content.data, offset)
+                if done == 0:
+                    raise DataError(f"{self.path} ends early: it was changed while it was read")
+                content, offset = content[done:], offset + done
         with np.errstate(over="ignore"):  # of float64: what float32 does not hold is infinite
             rows_ND = torch.from_numpy(values.astype(np.float32, copy=False))
         return self._change(rows_ND)
@@ -89,15 +95,6 @@ class StoredRows:
         part = copy.copy(self)
         part._parent, part._change = self, lambda rows: function(self._change(rows))
         return part
-
-    def _read(self, values: np.ndarray, place: int) -> None:
-        """Fill an array with rows of the file, from a place on."""
-        content, offset = _bytes(values), self._start + place * self._width * self._dtype.itemsize
-        while len(content):
-            done = read_at(self._handle, content.data, offset)
-            if done == 0:
-                raise DataError(f"{self.path} ends early: it was changed while it was read")
-            content, offset = content[done:], offset + done
 
 
 Rows = Tensor | StoredRows
