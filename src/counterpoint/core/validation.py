@@ -30,11 +30,12 @@ TAG = "tag:yaml.org,2002:"
 TEXT, INT, FLOAT = f"{TAG}str", f"{TAG}int", f"{TAG}float"
 # Plain scalars of YAML 1.2 (core schema). A number that begins with 0 is left out: 010 is 8 in YAML 1.1, 10 in 1.2.
 CORE = {
-    f"{TAG}null": re.compile(r"~|null|Null|NULL|"),
-    f"{TAG}bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
-    INT: re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+"),
+    f"{TAG}null": re.compile(r"(?:~|null|Null|NULL|)$"),
+    f"{TAG}bool": re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"),
+    INT: re.compile(r"(?:[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+)$"),
     FLOAT: re.compile(
-        r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
+        r"(?:[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))"
+        r"|\.(?:nan|NaN|NAN))$"
     ),
 }
 
@@ -74,12 +75,12 @@ class _StrictDumper(yaml.SafeDumper):
 
 for tag, pattern in CORE.items():
     # Tried on every plain scalar; the first one that fits counts.
-    _StrictLoader.add_implicit_resolver(tag, re.compile(rf"(?:{pattern.pattern})$"), None)
+    _StrictLoader.add_implicit_resolver(tag, pattern, None)
 
 _StrictDumper.add_representer(str, _StrictDumper.represent_str)  # overrides alone are not called: PyYAML looks types up
 
 # In YAML 1.1 1e-3 is text, which would be left bare. The list: first characters, by which PyYAML finds the pattern.
-_StrictDumper.add_implicit_resolver(FLOAT, re.compile(rf"(?:{CORE[FLOAT].pattern})$"), list("-+0123456789."))
+_StrictDumper.add_implicit_resolver(FLOAT, CORE[FLOAT], list("-+0123456789."))
 
 
 def leaf_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
