@@ -6,7 +6,7 @@ the last of them.
 
 # N rows, D features; N, K, M: sides of factors
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -233,14 +233,13 @@ class _Rowwise(torch.autograd.Function):
             return None, None, *_gradients(ctx.function, inputs_ND, is_wanted, upstream[0], is_differentiable=True)
         gradients = [torch.empty_like(z) if wanted else None for z, wanted in zip(inputs_ND, is_wanted, strict=True)]
 
-        def pulled(rows: slice) -> Sequence[Tensor | None]:
-            parts_ND = [value[rows].detach() for value in inputs_ND]  # leaves, which `_gradients` turns into inputs
-            if ctx.pull is not None:
-                return ctx.pull(upstream[0][rows], *parts_ND)
-            return _gradients(ctx.function, parts_ND, is_wanted, upstream[0][rows])
-
         def work(rows: slice) -> None:
-            for all_N, own in zip(gradients, pulled(rows), strict=True):
+            parts_ND = [value[rows].detach() for value in inputs_ND]  # leaves, which `_gradients` turns into inputs
+            if ctx.pull is None:
+                pulled = _gradients(ctx.function, parts_ND, is_wanted, upstream[0][rows])
+            else:
+                pulled = ctx.pull(upstream[0][rows], *parts_ND)
+            for all_N, own in zip(gradients, pulled, strict=True):
                 if all_N is not None and own is not None:
                     all_N[rows] = own
 
