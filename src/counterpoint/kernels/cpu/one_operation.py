@@ -109,18 +109,16 @@ class _KeptGradient(torch.autograd.Function):
         # The Hessian's product with the tangents, as it is symmetric, and its slope by upstream.
         upstream, *saved = ctx.saved_tensors
         inputs, saved_gradients = saved[: ctx.num_inputs], saved[ctx.num_inputs :]
-        nothing = (None,) * len(saved_gradients)
         if torch.is_grad_enabled() or any(map(is_legacy_batchedtensor, tangents)):
             leaves, gradients = _general_gradient(ctx.general, upstream, inputs)
             by_upstream, *products = torch.autograd.grad(
                 gradients, leaves, tangents, create_graph=torch.is_grad_enabled()
             )
-            return None, None, None, by_upstream, *products, *nothing
-        products = [turned * upstream for turned in ctx.product(tangents)]
-        by_upstream = None
-        if ctx.needs_input_grad[3]:
-            by_upstream = sum((g * t).sum() for g, t in zip(saved_gradients, tangents, strict=True))
-        return None, None, None, by_upstream, *products, *nothing
+        else:
+            products, by_upstream = [turned * upstream for turned in ctx.product(tangents)], None
+            if ctx.needs_input_grad[3]:
+                by_upstream = sum((g * t).sum() for g, t in zip(saved_gradients, tangents, strict=True))
+        return None, None, None, by_upstream, *products, *(None for _ in saved_gradients)
 
 
 def is_small(num_pairs: int, most: int = LARGEST_SMALL) -> bool:
