@@ -192,7 +192,7 @@ def gather_rows(x_ND: Tensor) -> Tensor:
     >>> gather_rows(torch.tensor([[1.0, 2.0]]))
     tensor([[1., 2.]])
     """
-    return x_ND if world_size() == 1 else _apply(_OverRanks, x_ND, _all_rows, _sum_of_own_rows)
+    return x_ND if world_size() == 1 else _over_ranks(x_ND, _all_rows, _sum_of_own_rows)
 
 
 def sum_over_ranks(x: Tensor) -> Tensor:
@@ -204,7 +204,7 @@ def sum_over_ranks(x: Tensor) -> Tensor:
     >>> sum_over_ranks(torch.tensor([3.0]))
     tensor([3.])
     """
-    return x if world_size() == 1 else _apply(_OverRanks, x, _total, _total)
+    return x if world_size() == 1 else _over_ranks(x, _total, _total)
 
 
 def logsumexp_over_ranks(x: Tensor) -> Tensor:
@@ -221,7 +221,7 @@ def logsumexp_over_ranks(x: Tensor) -> Tensor:
     """
     if world_size() == 1:
         return x
-    largest = _apply(_OverRanks, x.detach(), _largest, _largest)  # detached: no derivative asks for an adjoint
+    largest = _over_ranks(x.detach(), _largest, _largest)  # detached: no derivative asks for an adjoint
     # -inf - (-inf) and the slope of log at 0 would make NaN where every rank has -inf; both are masked.
     is_empty = largest == -torch.inf
     # The shift is held fixed: it cancels, so that derivatives of any order are exact.
@@ -282,9 +282,8 @@ def _await_first_rank(ranks: Ranks, timeout: float) -> None:
         time.sleep(RETRY_SECONDS / 10)
 
 
-def _apply(collective: type[Function], *inputs: Any) -> Tensor:
-    """Call ``collective.apply``, which torch leaves untyped."""
-    return collective.apply(*inputs)  # pyright: ignore[reportReturnType]
+def _over_ranks(x: Tensor, own: Map, adjoint: Map) -> Tensor:
+    return _OverRanks.apply(x, own, adjoint)  # pyright: ignore[reportReturnType]
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -308,11 +307,11 @@ class _OverRanks(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         # The adjoint of the adjoint is the map itself, which gives derivatives of any order.
-        return _apply(_OverRanks, gradient, ctx.adjoint, ctx.own), None, None
+        return _over_ranks(gradient, ctx.adjoint, ctx.own), None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _apply(_OverRanks, tangent, ctx.own, ctx.adjoint)  # linear: the tangent goes the same way
+        return _over_ranks(tangent, ctx.own, ctx.adjoint)  # linear: the tangent goes the same way
 
 
 def _all_rows(x_ND: Tensor) -> Tensor:
