@@ -37,6 +37,8 @@ def option(description: str, default: Any = None, **extra: Any) -> Any:
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Probability = Share
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -164,7 +166,7 @@ class ViewSettings(Settings):
     fill: Literal["auto", "black", "edge"] = option(
         "what surrounds a picture that is moved: black, or the nearest pixels of its edge", "auto"
     )
-    noise: Annotated[float, Field(ge=0)] | Auto = option(
+    noise: NotNegative | Auto = option(
         "vectors: standard deviation of added noise, in standard deviations of the feature", "auto"
     )
     dropout: Annotated[float, Field(ge=0, lt=1)] | Auto = option("vectors: share of features set to their mean", "auto")
@@ -226,9 +228,7 @@ class LossSettings(Settings):
         "package.module:name of a function of your own that makes one",
         "auto",
     )
-    epsilon: Annotated[float, Field(ge=0)] = option(
-        "weight of the positive pair in the denominator: 1 is NT-Xent, 0 is DCL", 1.0
-    )
+    epsilon: NotNegative = option("weight of the positive pair in the denominator: 1 is NT-Xent, 0 is DCL", 1.0)
     negatives: Literal["auto", "two-view", "cross-view", "same-view"] = option(
         "which other vectors repel an anchor (auto: the method's)", "auto"
     )
@@ -241,32 +241,26 @@ class OptimSettings(Settings):
     """The optimiser and its schedule."""
 
     name: Literal["adamw", "adam", "sgd", "lars"] = option("optimiser", "adamw")
-    learning_rate: Annotated[float, Field(gt=0)] | Auto = option(
+    learning_rate: Positive | Auto = option(
         "peak learning rate (auto: 2e-3 for adamw and adam; 0.06 x batch / 128 for sgd; 0.3 x batch / 256 for lars)",
         "auto",
         hint="common values are 1e-3 for adamw and 0.06 for sgd",
     )
-    weight_decay: Annotated[float, Field(ge=0)] | Auto = option(
-        "decay of matrices and kernels, not of biases and norms", "auto"
-    )
+    weight_decay: NotNegative | Auto = option("decay of matrices and kernels, not of biases and norms", "auto")
     decay_all: bool = option("decay biases, scales and shifts as well, as in torch's optimisers", False)
     momentum: Annotated[float, Field(ge=0, lt=1)] = option("momentum of sgd and lars", 0.9)
-    trust: Annotated[float, Field(gt=0)] = option(
-        "trust coefficient of lars: length of a layer's step over that of its weights", 1e-3
-    )
+    trust: Positive = option("trust coefficient of lars: length of a layer's step over that of its weights", 1e-3)
     trust_clip: bool = option("lars: never step longer than the learning rate alone would (as NCL's code)", False)
     schedule: Literal["cosine", "epoch-cosine", "constant"] = option(
         "after the warm-up: cosine per step, cosine per epoch, or constant", "cosine"
     )
-    warmup_epochs: Annotated[float, Field(ge=0)] | Auto = option("epochs of linear warm-up (auto: 5 % of all)", "auto")
-    peak_epochs: Annotated[float, Field(ge=0)] = option("epochs at the peak, between warm-up and cosine", 0.0)
-    cosine_epochs: Annotated[float, Field(gt=0)] | Off = option(
+    warmup_epochs: NotNegative | Auto = option("epochs of linear warm-up (auto: 5 % of all)", "auto")
+    peak_epochs: NotNegative = option("epochs at the peak, between warm-up and cosine", 0.0)
+    cosine_epochs: Positive | Off = option(
         "epochs from the peak to the cosine's end, after which the rate rises again (none: all that are left)", "none"
     )
     final_share: Share = option("where the cosine ends, as a share of the peak", 0.0)
-    clip: Annotated[float, Field(gt=0)] | Off = option(
-        "largest norm of the gradient; a longer one is scaled down to it", "none"
-    )
+    clip: Positive | Off = option("largest norm of the gradient; a longer one is scaled down to it", "none")
 
 
 class EngineSettings(Settings):
@@ -342,9 +336,7 @@ class TrainSettings(Settings):
         "auto",
         hint="a contrastive loss needs at least one other sample to repel; common values are 128 to 1024",
     )
-    temperature: Annotated[float, Field(gt=0)] | Auto = option(
-        "similarity scale of the loss", "auto", hint="common values are 0.1 to 0.5"
-    )
+    temperature: Positive | Auto = option("similarity scale of the loss", "auto", hint="common values are 0.1 to 0.5")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = option("fixes order, views and weights", 0)
     source: SourceSettings = SourceSettings()
     views: ViewSettings = ViewSettings()
