@@ -47,7 +47,7 @@ def threefry(counter: tuple[Tensor, ...], key: tuple[Tensor | int, ...]) -> tupl
     """Encrypt four 32-bit counter words with four 32-bit key words.
 
     Args:
-        counter: four int64 tensors of one shape, values in [0, 2**32).
+        counter: four int64 tensors that broadcast against each other, values in [0, 2**32).
         key: four ints or int64 tensors that broadcast against the counter, values in [0, 2**32).
 
     Returns:
@@ -62,7 +62,8 @@ def threefry(counter: tuple[Tensor, ...], key: tuple[Tensor | int, ...]) -> tupl
     words.append(words[0] ^ words[1] ^ words[2] ^ words[3] ^ PARITY)
     # Words 0 and 2 as one tensor, 1 and 3 as another, so that a round's two mixes are one. Bits above the 32nd of
     # ``first`` are left to gather: they never come down.
-    first, second = (torch.stack(torch.broadcast_tensors(*counter[place::2])) for place in (0, 1))
+    counter = torch.broadcast_tensors(*counter)
+    first, second = (torch.stack(counter[place::2]) for place in (0, 1))
     _add_key(first, second, words, 0)
     for round_number in range(NUM_ROUNDS):
         first += second
@@ -94,12 +95,10 @@ def words(seed: int, epoch: int, ids_N: Tensor, purpose: Tensor | int, num_draws
     num_blocks = -(-num_draws // WORDS)
     ids_N1 = ids_N.to(torch.int64)[:, None]
     block_1B = torch.arange(num_blocks, device=ids_N.device)[None]
-    blocks_NB = block_1B.expand(len(ids_N), num_blocks)
-    low_NB, high_NB = (ids_N1 & MASK).expand_as(blocks_NB), ((ids_N1 >> 32) & MASK).expand_as(blocks_NB)
     purpose_key = purpose[:, None] if isinstance(purpose, Tensor) else purpose
     key = (seed & MASK, (seed >> 32) & MASK, epoch & MASK, purpose_key)
     # Counter: id low, id high, block, 0. A block in place of a state: any draw can be made alone.
-    output = threefry((low_NB, high_NB, blocks_NB, torch.zeros_like(blocks_NB)), key)
+    output = threefry((ids_N1 & MASK, (ids_N1 >> 32) & MASK, block_1B, torch.zeros_like(block_1B)), key)
     return torch.stack(output, dim=2).reshape(len(ids_N), num_blocks * WORDS)[:, :num_draws]
 
 
