@@ -41,7 +41,7 @@ from counterpoint.kernels.cpu.tiles import (
 @torch.no_grad()
 def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     """See ``contract.PairKernel.reduce``."""
-    reference = _reference(scores) if psi.in_log_domain else None
+    reference = _reference(scores, psi)
     statistic = None if reference is None else _log_sums(scores, reference)
     if statistic is not None:
         return statistic
@@ -68,7 +68,7 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
 @torch.no_grad()
 def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
     """See ``contract.PairKernel.gradient``."""
-    reference = _reference(scores) if psi.in_log_domain else None
+    reference = _reference(scores, psi)
     if reference is not None and _is_exact(scores, statistic, reference):
         return _log_sums_gradient(scores, statistic, weight, reference)
     sums = TermSums(scores)
@@ -186,10 +186,10 @@ def _zeros(scores: PairScores) -> list[Tensor]:
     return [scores.terms.anchors_ND.new_zeros(count) for count in counts]
 
 
-def _reference(scores: PairScores) -> float | None:
-    """Return c; None if scores have too large a bound B, or if keys add to scores."""
+def _reference(scores: PairScores, psi: PairFunction) -> float | None:
+    """Return c; None if psi is summed, if scores have too large a bound B, or if keys add to scores."""
     terms = scores.terms
-    if any(bias is not None for bias in terms.flat()[3:]):
+    if not psi.in_log_domain or any(bias is not None for bias in terms.flat()[3:]):
         return None
     first, last = _longest(terms.anchors_ND), _longest(scores.keys_MD)
     return common_reference(abs(float(terms.scale) * first * last), terms.anchors_ND.dtype)
