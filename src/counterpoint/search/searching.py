@@ -143,7 +143,7 @@ def _queries_of(collection: SearchedSamples, word: Any) -> list[_Query]:
         return _path_queries(collection, Path(word))
     text, names = str(word), collection.names
     if isinstance(word, Integral) or (text.isascii() and text.isdigit() and text not in names):
-        row = int(word)
+        row = int(word if isinstance(word, Integral) else text)
         if not 0 <= row < len(collection):
             raise UsageError(f"row must be between 0 and {len(collection) - 1:,}, got {row}")
     elif text in names:
