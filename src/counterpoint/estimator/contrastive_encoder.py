@@ -222,10 +222,19 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Build the encoder again, on its earlier device if this machine has it."""
+        """Build the encoder again, to the bit, on its earlier device if this machine has it, else on the CPU."""
         state = dict(state)
         if "encoder_" in state:
-            state["encoder_"] = _encoder_of_state(state["encoder_"])
+            values = state["encoder_"]
+            tensors = tensors_of(values["weights"])
+            encoder = rebuilt(EncoderCard(**values["card"]), tensors)
+            if values["classes"] is not None:
+                own = part_of(tensors, "classifier")
+                encoder.classifier = Classifier(
+                    values["classes"], own[WEIGHTS], own.get(BIASES), is_nonnegative=values["is_nonnegative"]
+                )
+            is_on_gpu = values["device"] == "cuda" and torch.cuda.is_available()
+            state["encoder_"] = encoder.to("cuda" if is_on_gpu else "cpu")
             state["run_"] = None if state["run_"] is None else Run(Path(state["run_"]))
         super().__setstate__(state)
 
@@ -292,18 +301,6 @@ def _run_folder(out: str | Path | None) -> Iterator[Path]:
         except InterruptedRunError as error:
             # As in any other Python program that Ctrl-C stops: there will be nothing to continue with.
             raise KeyboardInterrupt("training was stopped; nothing is kept without out") from error
-
-
-def _encoder_of_state(values: Mapping[str, Any]) -> Encoder:
-    """Build the encoder of a state, to the bit, on its device if this machine has it, else on the CPU."""
-    tensors = tensors_of(values["weights"])
-    encoder = rebuilt(EncoderCard(**values["card"]), tensors)
-    if values["classes"] is not None:
-        own = part_of(tensors, "classifier")
-        encoder.classifier = Classifier(
-            values["classes"], own[WEIGHTS], own.get(BIASES), is_nonnegative=values["is_nonnegative"]
-        )
-    return encoder.to("cuda" if values["device"] == "cuda" and torch.cuda.is_available() else "cpu")
 
 
 def train_arguments(parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:

@@ -276,13 +276,6 @@ class Clean:
                 classifiers[name] = Frozen(predict, vote.settings())
         return classifiers
 
-    def queries_in_store(self) -> LabelledSamples:
-        """The queries at their positions in the store that they come from, which do not depend on the bank."""
-        labels, sources = self.subject.source.labels, self.subject.sources
-        assert labels is not None
-        start = len(sources[0]) if len(sources) > 1 else 0
-        return LabelledSamples(sources[len(sources) - 1].store, self.queries - start, labels[self.queries])
-
 
 # Sources of queries for frozen classifiers, with their facts.
 Ood = Sequence[tuple[Source, LabelledSamples]]
@@ -321,19 +314,34 @@ def in_conditions(clean: Clean, ood: Ood, settings: EvaluationSettings, reporter
     figures = _under_corruptions(clean, settings, reporter) if settings.corruptions else []
     for name, samples in zip(display_names([Path(source.name) for source, _ in ood]), ood, strict=True):
         figures += _on_other_source(clean, name, *samples, reporter)
-    return figures + (_selection_curves(clean, settings, reporter) if settings.selection else [])
+    if not settings.selection:
+        return figures
+    measurable = [metric for metric in clean.metrics if not metric.needs and metric.name != CLASSIFIER]
+    metrics = measurable if settings.metrics else CURVES
+    orders = chosen_orders(settings.selection)
+    with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(orders)) as advance:
+        for features, metric, order in itertools.product(clean.own, metrics, orders):
+            figures += selection_figures(
+                features.name, clean.known[features.name].in_memory(), metric, order, settings.selection_step
+            )
+            advance()
+    return figures
 
 
 def _under_corruptions(clean: Clean, settings: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
     names, severities = chosen_corruptions(settings.corruptions), chosen_severities(settings.severities)
-    queries = clean.queries_in_store()
+    subject, labels = clean.subject, clean.subject.source.labels
+    assert labels is not None
+    # Positions in the store that the queries come from do not depend on the bank.
+    start = 0 if subject.queries is None else len(subject.sources[0])
+    queries = LabelledSamples(subject.sources[-1].store, clean.queries - start, labels[clean.queries])
     scores_of = {name: dict[str, Score]() for name in clean.classifiers}
     with reporter.bar(f"under {len(names)} corruptions", len(names) * len(severities)) as advance:
         for corruption, severity in itertools.product(names, severities):
             condition = {"corruption": corruption, "severity": severity, "seed": SEED}
             protocol = f"{clean.protocol} {UNDER} {corruption} {severity}"
             corrupted = replace(queries, store=CorruptedStore(queries.store, corruption, severity, SEED))
-            for name, score in frozen_scores(clean.classifiers, clean.own, clean.subject.source, corrupted).items():
+            for name, score in frozen_scores(clean.classifiers, clean.own, subject.source, corrupted).items():
                 scores_of[name][protocol] = replace(score, settings={**score.settings, **condition})
             advance()
     figures = [row_of(name, *row) for name, scores in scores_of.items() for row in scores.items()]
@@ -358,17 +366,3 @@ def _on_other_source(
         row_of(features, f"{clean.protocol} {ON} {name}", replace(score, settings={**score.settings, **settings}))
         for features, score in scores.items()
     ]
-
-
-def _selection_curves(clean: Clean, settings: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
-    measurable = [metric for metric in clean.metrics if not metric.needs and metric.name != CLASSIFIER]
-    metrics = measurable if settings.metrics else CURVES
-    orders = chosen_orders(settings.selection)
-    figures: list[EvaluationRow] = []
-    with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(orders)) as advance:
-        for features, metric, order in itertools.product(clean.own, metrics, orders):
-            figures += selection_figures(
-                features.name, clean.known[features.name].in_memory(), metric, order, settings.selection_step
-            )
-            advance()
-    return figures

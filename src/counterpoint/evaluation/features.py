@@ -211,17 +211,15 @@ def check_finite(layers: Mapping[str, np.ndarray], positions: Tensor, source: So
 
 def with_encoder(encoder: Encoder, work: Callable[[Any], Any], pieces: Iterable[Any]) -> list[Any]:
     """Apply ``work`` to each piece, side by side; a user's own code is called by one thread only."""
-    is_own = encoder.card.architecture == CUSTOM and not all(map(_is_torch_layer, encoder.backbone.modules()))
+    # An unchanged layer of torch keeps nothing of a pass: threads may share it. A hook is the user's own code.
+    is_own = encoder.card.architecture == CUSTOM and not all(
+        type(module).__module__.startswith("torch.nn.")
+        and not ("forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks)
+        for module in encoder.backbone.modules()
+    )
     # One thread keeps a GPU busy.
     is_alone = is_own or encoder.device.type != "cpu"
     return [work(piece) for piece in pieces] if is_alone else side_by_side(work, pieces)
-
-
-def _is_torch_layer(module: nn.Module) -> bool:
-    """Tell whether a module is an unchanged layer of torch, which keeps nothing of a pass: threads may share it."""
-    is_plain = type(module).__module__.startswith("torch.nn.") and "forward" not in vars(module)
-    # A hook is the user's own code, which may keep something of a pass.
-    return is_plain and not (module._forward_hooks or module._forward_pre_hooks)
 
 
 def blank_encoder(backbone: nn.Module, encoder: Encoder) -> Encoder:

@@ -264,17 +264,16 @@ def knn_leave_one_out(z_ND: Tensor, labels_N: Tensor, vote: Vote) -> Tensor:
 
 def _voted_classes(neighbours: Neighbours, labels_N: Tensor, vote: Vote) -> Tensor:
     labels_N, num_classes = labels_N.long(), int(labels_N.max()) + 1
-
-    def classes_of(similarity_QK: Tensor, positions_QK: Tensor) -> Tensor:
+    # A chunk at a time: with thousands of classes the votes would take more room than the features.
+    chunks = zip(neighbours.similarity_QK.split(QUERY_CHUNK), neighbours.positions_QK.split(QUERY_CHUNK), strict=True)
+    classes: list[Tensor] = []
+    for similarity_QK, positions_QK in chunks:
         # Relative to the nearest neighbour, so that votes vanish at no temperature; this changes no ranking.
         weight_QK = torch.exp((similarity_QK - similarity_QK[:, :1]) / vote.temperature)
         votes_QC = weight_QK.new_zeros(len(weight_QK), num_classes)
         # The first of equal votes, which is the smaller class number.
-        return votes_QC.scatter_add_(1, labels_N[positions_QK], weight_QK).argmax(dim=1)
-
-    # A chunk at a time: with thousands of classes the votes would take more room than the features.
-    chunks = zip(neighbours.similarity_QK.split(QUERY_CHUNK), neighbours.positions_QK.split(QUERY_CHUNK), strict=True)
-    return torch.cat([classes_of(*chunk) for chunk in chunks])
+        classes.append(votes_QC.scatter_add_(1, labels_N[positions_QK], weight_QK).argmax(dim=1))
+    return torch.cat(classes)
 
 
 def knn_score(labelled: Labelled) -> Score:

@@ -31,7 +31,6 @@ from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING
 
 ALL = "all"  # metrics
-VOTES_AND_PROBES = ("k", "temperature", "inverse_penalty")  # settings that ``Labelled`` takes
 MIN_QUERIES = 10
 
 
@@ -199,7 +198,7 @@ def _labelled(
         labels[bank],
         queries_QD,
         labels[queries],
-        **settings.model_dump(include=set(VOTES_AND_PROBES)),
+        **settings.model_dump(include={"k", "temperature", "inverse_penalty"}),
         predicted_Q=None if features.predicted is None else features.predicted[queries],
         class_names=source.class_names,
     )

@@ -198,21 +198,17 @@ class ShardFolder:
         for number in range(self.plan.num_shards):
             if complaint := self.complaint(number):
                 raise RunError(f"{complaint}; run the command that made it again, which makes only this shard")
-            yield from self._read(number)
-
-    def _read(self, number: int) -> Iterator[ShardBlock]:
-        path, rows = self.file(number), self.plan.rows(number)
-        places = []
-        try:
-            table = TableFile(path)
-            for chunk in range(table.num_chunks):
-                places.append(table.values("row", chunk))
-                names = [name or "" for name in table.texts("name", chunk)]
-                yield ShardBlock(names, table.texts("label", chunk), table.values("vector", chunk))
-        except (ValueError, DataError, KeyError) as error:
-            raise RunError(f"{path} cannot be read: {error}") from None
-        if not places or not np.array_equal(np.concatenate(places), np.arange(rows.start, rows.stop)):
-            raise RunError(f"{path} has other rows than {rows.start} to {rows.stop - 1}, each once; remove it")
+            path, rows, places = self.file(number), self.plan.rows(number), list[np.ndarray]()
+            try:
+                table = TableFile(path)
+                for chunk in range(table.num_chunks):
+                    places.append(table.values("row", chunk))
+                    names = [name or "" for name in table.texts("name", chunk)]
+                    yield ShardBlock(names, table.texts("label", chunk), table.values("vector", chunk))
+            except (ValueError, DataError, KeyError) as error:
+                raise RunError(f"{path} cannot be read: {error}") from None
+            if not places or not np.array_equal(np.concatenate(places), np.arange(rows.start, rows.stop)):
+                raise RunError(f"{path} has other rows than {rows.start} to {rows.stop - 1}, each once; remove it")
 
 
 def open_shards(path: Path) -> ShardFolder:

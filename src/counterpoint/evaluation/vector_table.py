@@ -208,13 +208,12 @@ def features_source(
         rows, name = torch.from_numpy(table.vectors), path.name
         digest = sha256_of(path / MANIFEST if is_shard_folder(path) else path)
     else:
-        table = features if isinstance(features, Table) else None
-        rows = to_samples(features if table is None else table.vectors, "vectors", name="features")
+        table = features if isinstance(features, Table) else Table((), features, None)
+        rows = to_samples(table.vectors, "vectors", name="features")
         name, digest = FEATURES, fingerprint([rows.numpy()], None)
-    names = (table.names if table is not None else ()) or tuple(map(str, range(len(rows))))
-    labels = table.labels if labels is None and table is not None else labels
-    source_labels = labels_as_asked(labels, names, lambda: None)
-    source_facts = {"fingerprint": digest[:16], "sample_names": names, "table": None if table is None else table.plan}
+    names = table.names or tuple(map(str, range(len(rows))))
+    source_labels = labels_as_asked(table.labels if labels is None else labels, names, lambda: None)
+    source_facts = {"fingerprint": digest[:16], "sample_names": names, "table": table.plan}
     source = source_of(name, MemoryStore(rows), (rows.shape[1],), source_labels, **source_facts)
     return source if look.classes is None else of_classes(source, look.classes)
 

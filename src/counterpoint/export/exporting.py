@@ -26,6 +26,7 @@ from counterpoint.core.rundir import EXPORT_WEIGHTS
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.load_subject import one_checkpoint
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.export.export_record import ALL, FORMATS, Exported, ExportedFormat, ExportSettings
@@ -178,8 +179,7 @@ def export(
     subject = one_checkpoint(open_trained(opened_run, data=data, part=part, reporter=reporter), options.checkpoint)
     encoder = subject.encoder.to("cpu").eval()
     positions = subject.split.held_out if len(subject.split.held_out) else subject.split.train
-    evenly_spaced = torch.linspace(0, len(positions) - 1, min(NUM_SAMPLES, len(positions))).long()
-    chosen = positions[evenly_spaced].tolist()
+    chosen = evenly_spaced(positions, NUM_SAMPLES).tolist()
     samples = subject.source.store.fetch(chosen)
     sample_names = tuple(subject.source.sample_names[int(at)] for at in chosen)
     encoder.both(samples[:1])  # before anything is written: samples of another kind are refused

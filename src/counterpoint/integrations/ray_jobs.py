@@ -223,23 +223,18 @@ def check_versions(expected: dict[str, str]) -> None:
 def _connect(ray: Any, address: str) -> None:
     if address not in ON_THIS_MACHINE:
         address = address if ":" in address else f"{address}:{PORT}"
-        _check_listening(address)
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        try:  # Ray would try for minutes where no server listens
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"--address {address}: the Ray cluster cannot be reached: {_line(error)}; `ray start --head` prints "
+                "its address"
+            ) from None
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
         raise UsageError(f"--address {address}: no Ray cluster that can be used: {_line(error)}") from None
-
-
-def _check_listening(address: str) -> None:
-    """Check that a server listens at the address, which Ray would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"--address {address}: the Ray cluster cannot be reached: {_line(error)}; `ray start --head` prints its "
-            "address"
-        ) from None
 
 
 def _line(error: BaseException) -> str:

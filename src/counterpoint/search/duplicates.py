@@ -341,19 +341,15 @@ def _near_rows(rows_ND: Rows, bucket: _Bucket, least: float) -> NearPairs:
             is_pair = own[query][at_Q] != keys[key][at_K]
             at_Q, at_K = at_Q[is_pair], at_K[is_pair]
             block = torch.stack([own[query][at_Q], keys[key][at_K]], dim=1)
-            cosine = _cosines(own_QD[query], key_KD[key], at_Q, at_K)
+            # Products in float64 have the same bits wherever a pair is computed.
+            products = [
+                (own_QD[query][rows_Q].double() * key_KD[key][rows_K].double()).sum(dim=1)
+                for rows_Q, rows_K in zip(at_Q.split(ASSIGNED), at_K.split(ASSIGNED), strict=True)
+            ]
+            cosine = torch.cat(products)
             near = NearPairs(block.sort(dim=1).values[cosine >= least], cosine[cosine >= least])
             parts.append(_merged_pairs([near]))
     return _merged_pairs(parts)
-
-
-def _cosines(first_QD: Tensor, second_KD: Tensor, at_Q: Tensor, at_K: Tensor) -> Tensor:
-    """Products of some rows in float64, which have the same bits wherever a pair is computed."""
-    parts = [
-        (first_QD[rows_Q].double() * second_KD[rows_K].double()).sum(dim=1)
-        for rows_Q, rows_K in zip(at_Q.split(ASSIGNED), at_K.split(ASSIGNED), strict=True)
-    ]
-    return torch.cat([torch.empty(0, dtype=torch.float64), *parts])
 
 
 def _merged_pairs(parts: Sequence[NearPairs]) -> NearPairs:

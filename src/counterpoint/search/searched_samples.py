@@ -97,23 +97,18 @@ class SearchedSamples:
             Cosines, float64, and positions of the rows.
         """
         unit_QD = unit_rows(queries_QD.float())
-        parts = []
+        similarities, positions = list[Tensor](), list[Tensor]()
         for part_QD in unit_QD.split(1 << 14):
-            row_QW = nearest(self.rows_ND, part_QD, min(k + SPARE, len(self))).positions_QK
+            candidates_QW = nearest(self.rows_ND, part_QD, min(k + SPARE, len(self))).positions_QK.sort(dim=1).values
             # Few queries at a time, so that the candidates of all of them fit into memory.
-            pieces = zip(part_QD.split(RESCORED), row_QW.split(RESCORED), strict=True)
-            parts += [self._ranked(*piece, k) for piece in pieces]
-        similarity_QK = torch.cat([each.similarity_QK for each in parts])
-        return Neighbours(similarity_QK, torch.cat([each.positions_QK for each in parts]))
-
-    def _ranked(self, queries_QD: Tensor, row_QW: Tensor, k: int) -> Neighbours:
-        # Row by row, so that copies get the same bits.
-        rows_QWD = self.vectors(row_QW.flatten()).view(*row_QW.shape, -1).double()
-        similarity_QW = (rows_QWD * queries_QD.double()[:, None]).sum(dim=2)
-        by_row_QW = row_QW.argsort(dim=1)
-        similarity_QW, row_QW = similarity_QW.gather(1, by_row_QW), row_QW.gather(1, by_row_QW)
-        best_QK = similarity_QW.argsort(dim=1, descending=True, stable=True)[:, :k]
-        return Neighbours(similarity_QW.gather(1, best_QK), row_QW.gather(1, best_QK))
+            for few_QD, row_QW in zip(part_QD.split(RESCORED), candidates_QW.split(RESCORED), strict=True):
+                # Row by row, so that copies get the same bits.
+                rows_QWD = self.vectors(row_QW.flatten()).view(*row_QW.shape, -1).double()
+                similarity_QW = (rows_QWD * few_QD.double()[:, None]).sum(dim=2)
+                best_QK = similarity_QW.argsort(dim=1, descending=True, stable=True)[:, :k]
+                similarities.append(similarity_QW.gather(1, best_QK))
+                positions.append(row_QW.gather(1, best_QK))
+        return Neighbours(torch.cat(similarities), torch.cat(positions))
 
 
 def open_samples(

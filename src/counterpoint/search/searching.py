@@ -141,9 +141,18 @@ def _queries_of(collection: SearchedSamples, word: Any) -> list[_Query]:
         return _sample_queries(collection, to_samples(word, name="queries"), "query")
     if isinstance(word, str | Path) and os.path.exists(word):  # False for "" and for what is no path
         return _path_queries(collection, Path(word))
-    row = _row_of(collection, word)
+    text, names = str(word), collection.names
+    if isinstance(word, Integral) or (text.isascii() and text.isdigit() and text not in names):
+        row = int(word if isinstance(word, Integral) else text)
+        if not 0 <= row < len(collection):
+            raise UsageError(f"row must be between 0 and {len(collection) - 1:,}, got {row}")
+    elif text in names:
+        row = names.index(text)
+    else:
+        source = collection.subject.source.name
+        raise UsageError(f"{text!r} is not a file, row or sample name of {source}{nearest(text, names)}")
     vector_D = collection.vectors(torch.tensor([row]))[0]
-    return [_Query(collection.names[row], vector_D, row, None, collection.labels[row])]
+    return [_Query(names[row], vector_D, row, None, collection.labels[row])]
 
 
 def _path_queries(collection: SearchedSamples, path: Path) -> list[_Query]:
@@ -191,19 +200,6 @@ def _sample_queries(collection: SearchedSamples, samples: Tensor, name: str) -> 
         _Query(f"{name} {place}".strip(), vector_D, None, sample)
         for place, (vector_D, sample) in enumerate(zip(vectors_QD, samples, strict=True))
     ]
-
-
-def _row_of(collection: SearchedSamples, word: Any) -> int:
-    text, names = str(word), collection.names
-    if isinstance(word, Integral) or (text.isascii() and text.isdigit() and text not in names):
-        row = int(word)
-        if not 0 <= row < len(collection):
-            raise UsageError(f"row must be between 0 and {len(collection) - 1:,}, got {row}")
-        return row
-    if text in names:
-        return names.index(text)
-    source = collection.subject.source.name
-    raise UsageError(f"{text!r} is not a file, row or sample name of {source}{nearest(text, names)}")
 
 
 def shared_concepts(query_D: Tensor, hit_D: Tensor) -> tuple[SharedConcept, ...]:

@@ -83,7 +83,9 @@ class CodeIndex:
                 others = np.setdiff1d(np.arange(min(len(self), k + len(row_T))), row_T, assume_unique=True)[:k]
                 row_T = np.concatenate([row_T, others])
                 similarity_T = np.concatenate([similarity_T, np.zeros(len(others))])
-            similarity_QK[place], row_QK[place] = _largest(similarity_T, row_T, k)
+            high = np.flatnonzero(similarity_T >= np.partition(similarity_T, -k)[-k])
+            best = high[np.lexsort((row_T[high], -similarity_T[high]))[:k]]  # of equal ones those of the smaller rows
+            similarity_QK[place], row_QK[place] = similarity_T[best], row_T[best]
         return Neighbours(torch.from_numpy(similarity_QK), torch.from_numpy(row_QK))
 
     def _products(self, units: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -115,11 +117,3 @@ def _sparse(rows: Any, name: str) -> csr_matrix:
 
 def _lengths(rows: csr_matrix) -> np.ndarray:
     return np.asarray(norm(rows.astype(np.float64), axis=1))
-
-
-def _largest(similarity_T: np.ndarray, row_T: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest similarities with their rows, in order; of equal ones those of the smaller rows."""
-    least = np.partition(similarity_T, len(similarity_T) - k)[len(similarity_T) - k]
-    places = np.flatnonzero(similarity_T >= least)
-    best = places[np.lexsort((row_T[places], -similarity_T[places]))[:k]]
-    return similarity_T[best], row_T[best]

@@ -17,7 +17,7 @@ from torch import nn
 from counterpoint.core.arrow_files import PARQUET_SUFFIX
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import check_new_file, write_atomically
-from counterpoint.core.ranks import HERE, PieceEngine, Workers, WorkPart
+from counterpoint.core.ranks import HERE, PieceEngine, WorkPart
 from counterpoint.core.run import Run
 from counterpoint.core.settings import LookSettings
 from counterpoint.core.stored_rows import whole
@@ -138,17 +138,26 @@ def embed_shards(
     rows = shards.rows or (open_shards(shards.out).plan.shard_rows if is_shard_folder(shards.out) else SHARD_ROWS)
     with engine.opened(partial(_open_table, run, data, layer=layer, rows=rows, look=settings, quiet=quiet)) as workers:
         folder = make_shards(shards.out, workers.ask(lambda table: table.plan))
-        _make_missing(folder, workers, shards.part, reporter)
+        plan = folder.plan
+        own = shards.part.of(plan.num_shards)
+        missing = folder.unfinished(own, reporter.say)
+        title = f"part {shards.part}: {len(own)} of {plan.num_shards} shards, {len(missing)} of them to be made"
+        with reporter.bar(title, len(missing)) as advance:
+            for number, seconds in workers.each(partial(_make_shard, folder=folder), missing):
+                rows = plan.rows(number)
+                rate = (rows.stop - rows.start) / seconds
+                span = f"rows {rows.start:,} to {rows.stop - 1:,}"
+                advance(f"shard {number} of {plan.num_shards}: {span}, {rate:,.0f} a second")
     missing = folder.finish()
-    if own := sorted({*missing} & {*shards.part.of(folder.plan.num_shards)}):
+    if unreadable := sorted({*missing} & {*own}):
         raise RunError(
-            f"{folder.path}: shards {', '.join(map(str, own))} cannot be read back; run the command again, on machines "
-            "that share this folder"
+            f"{folder.path}: shards {', '.join(map(str, unreadable))} cannot be read back; run the command again, on "
+            "machines that share this folder"
         )
     if missing:
         reporter.say(f"part {shards.part}: its shards are there; those of other parts are missing")
         return False
-    reporter.say(f"all {folder.plan.num_shards} shards of {folder.plan.num_rows:,} samples are in {folder.path}")
+    reporter.say(f"all {plan.num_shards} shards of {plan.num_rows:,} samples are in {folder.path}")
     return True
 
 
@@ -189,19 +198,6 @@ def _digest(texts: Iterable[str]) -> str:
     for text in texts:
         digest.update(text.encode(errors="surrogateescape") + b"\0")
     return digest.hexdigest()
-
-
-def _make_missing(folder: ShardFolder, workers: Workers[_OpenTable], part: WorkPart, reporter: Reporter) -> None:
-    plan = folder.plan
-    own = part.of(plan.num_shards)
-    missing = folder.unfinished(own, reporter.say)
-    title = f"part {part}: {len(own)} of {plan.num_shards} shards, {len(missing)} of them to be made"
-    with reporter.bar(title, len(missing)) as advance:
-        for number, seconds in workers.each(partial(_make_shard, folder=folder), missing):
-            rows = plan.rows(number)
-            rate = (rows.stop - rows.start) / seconds
-            span = f"rows {rows.start:,} to {rows.stop - 1:,}"
-            advance(f"shard {number} of {plan.num_shards}: {span}, {rate:,.0f} a second")
 
 
 @usual_modes()
