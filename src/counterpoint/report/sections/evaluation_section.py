@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from counterpoint.core.metric import KEEPING, Metric, Unit, in_condition, is_apart
+from counterpoint.core.metric import KEEPING, in_condition, is_apart
 from counterpoint.core.run_records import EvaluationRow, corruption_means
 from counterpoint.report.charts.chart_frame import ChartText, percent_axis
 from counterpoint.report.charts.drawings import IntervalGroup, IntervalRow, interval_drawing
@@ -22,22 +22,24 @@ WIDTH = 820.0
 
 def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
     """Draw every accuracy with its interval, list them, and state the protocols in words."""
-    evaluated_runs = [_without_conditions(run) for run in runs if run.evaluation and run.evaluation.rows]
+    evaluated_runs = []
+    for run in runs:
+        if run.evaluation and run.evaluation.rows:
+            # Figures under corruptions, and with a part of the features, have tables of their own.
+            rows = tuple(row for row in run.evaluation.rows if not is_apart(row.protocol))
+            evaluated_runs.append(replace(run, evaluation=run.evaluation.model_copy(update={"rows": rows})))
     absent = absences([run for run in runs if not (run.evaluation and run.evaluation.rows)], "evaluation", "evaluate")
     elsewhere = _on_other_data(runs)
     if not evaluated_runs:
         return join(absent, elsewhere)
     drawn = _figure(evaluated_runs, len(runs))
     beyond = join(_under_corruptions(runs), _with_fewer_features(runs))
-    words = readings(runs, baseline_words)
-    return join(words, drawn, _protocols(evaluated_runs), beyond, absent, elsewhere)
-
-
-def _without_conditions(run: RunRecord) -> RunRecord:
-    """Leave out the figures that have tables of their own: under corruptions, and with a part of the features."""
-    assert run.evaluation is not None
-    rows = tuple(row for row in run.evaluation.rows if not is_apart(row.protocol))
-    return replace(run, evaluation=run.evaluation.model_copy(update={"rows": rows}))
+    protocols = [_protocol_words(run) for run in evaluated_runs]
+    tags = [(run_tag(run), " ") for run in evaluated_runs]
+    if len(set(protocols)) == 1:  # what all runs share is written once
+        protocols, tags = protocols[:1], [None]
+    stated = [element("p", tag, words, class_="protocol") for tag, words in zip(tags, protocols, strict=True)]
+    return join(readings(runs, baseline_words), drawn, stated, beyond, absent, elsewhere)
 
 
 def _under_corruptions(runs: Sequence[RunRecord]) -> Markup | None:
@@ -77,15 +79,11 @@ def _protocol_comparison(run: RunRecord, protocol: str) -> str:
     gain = own.figure - (best.figure or 0.0)
     size = sized(metric.unit, abs(gain))
     side = f"{size} {'above' if gain > 0 else 'below'} {best.features} ({figure_of(metric.unit, best.figure)})"
-    return f"{words}, {side}; {_paired_words(own, best, metric)}."
-
-
-def _paired_words(own: EvaluationRow, other: EvaluationRow, metric: Metric) -> str:
-    difference = own.minus(other)
+    difference = own.minus(best)
     if difference is None:
-        return f"whether that is chance is not known ({why_unpaired(own, other)})"
+        return f"{words}, {side}; whether that is chance is not known ({why_unpaired(own, best)})."
     verdict = "they are told apart" if difference.is_told_apart else "they are not told apart"
-    return f"on the same queries {verdict} ({difference_words(difference, metric.unit)})"
+    return f"{words}, {side}; on the same queries {verdict} ({difference_words(difference, metric.unit)})."
 
 
 def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
@@ -177,14 +175,6 @@ def _on_other_data(runs: Sequence[RunRecord]) -> Markup | None:
     return join(element("h3", "On other data"), note, data_table("Evaluations on other data", head, rows))
 
 
-def _protocols(runs: Sequence[RunRecord]) -> Markup:
-    """State split and protocols in words; what all runs share is written once."""
-    words = {run.name: _protocol_words(run) for run in runs}
-    if len(set(words.values())) == 1:
-        return element("p", next(iter(words.values())), class_="protocol")
-    return join(element("p", run_tag(run), " ", words[run.name], class_="protocol") for run in runs)
-
-
 def _protocol_words(run: RunRecord) -> str:
     assert run.evaluation is not None
     split = run.evaluation.split
@@ -204,12 +194,10 @@ def _protocol_words(run: RunRecord) -> str:
 def _metric_words(row: EvaluationRow) -> str:
     """State a metric: its words with the settings they name, then the settings that they do not."""
     metric, settings = metric_of(row.protocol), flatten(row.settings)
-
     # "[ by {similarity} similarity]" stays only where the settings of the row name a similarity.
-    def if_known(part: re.Match[str]) -> str:
-        return part[1] if _settings_in(part[1]) <= settings.keys() else ""
-
-    wording = re.sub(r"\[(.*?)\]", if_known, metric.wording)
+    wording = re.sub(
+        r"\[(.*?)\]", lambda part: part[1] if _settings_in(part[1]) <= settings.keys() else "", metric.wording
+    )
     rest = [f"{key} {value}" for key, value in settings.items() if key not in _settings_in(wording)]
     details = "; ".join(part for part in (wording.format_map(settings), ", ".join(rest)) if part)
     return f"{metric.title}: {details}." if details else ""
@@ -229,19 +217,17 @@ def _with_fewer_features(runs: Sequence[RunRecord]) -> Markup | None:
                 points.setdefault((name, row.features), []).append(row)
         tag = run_tag(run) if len(runs) > 1 else None
         for (name, features), rows in points.items():
-            label = f"{metric_of(name).title}, {features}"
-            tables.append(join(element("p", tag, " ", label), _selection_table(label, rows, metric_of(name).unit)))
+            metric = metric_of(name)
+            label = f"{metric.title}, {features}"
+            orders = list(dict.fromkeys(str(row.settings["order"]) for row in rows))
+            figures = {(int(row.settings["kept"]), str(row.settings["order"])): row.figure for row in rows}
+            cells = [
+                [number(size), *(figure_of(metric.unit, figures.get((size, order))) for order in orders)]
+                for size in sorted({size for size, _ in figures})
+            ]
+            table = data_table(label, ["features kept", *orders], cells)
+            tables.append(join(element("p", tag, " ", label), table))
     return join(element("h3", "With a part of the features"), tables[:MAX_TABLES]) if tables else None
-
-
-def _selection_table(label: str, rows: Sequence[EvaluationRow], unit: Unit) -> Markup:
-    orders = list(dict.fromkeys(str(row.settings["order"]) for row in rows))
-    figures = {(int(row.settings["kept"]), str(row.settings["order"])): row.figure for row in rows}
-    cells = [
-        [number(size), *(figure_of(unit, figures.get((size, order))) for order in orders)]
-        for size in sorted({size for size, _ in figures})
-    ]
-    return data_table(label, ["features kept", *orders], cells)
 
 
 def _answer(run: RunRecord) -> str:
