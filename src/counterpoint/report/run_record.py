@@ -252,10 +252,15 @@ def _read_arrays(folder: RunFolder) -> dict[str, Any]:
         raise
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
         raise RunError(f"{path} is damaged: {first_line(error)}") from None
-    spectra = {place: arrays[f"spectrum/{place}"] for place in PLACES if f"spectrum/{place}" in arrays}
+    spectra = {}
+    for place in PLACES:
+        if f"spectrum/{place}" in arrays:
+            values = _numbers(arrays[f"spectrum/{place}"], 1)
+            # Variances: below 0 is rounding.
+            spectra[place] = np.sort(np.maximum(values[np.isfinite(values)], 0.0))[::-1]
     band = arrays.get(f"band/{EMBEDDING}")
     return {
-        "spectra": {place: _descending(values) for place, values in spectra.items()},
+        "spectra": spectra,
         "cosines": _histogram(arrays),
         "band": None if band is None or len(band) != 2 else np.nan_to_num(_numbers(band, 2), posinf=0.0, neginf=0.0),
     }
@@ -265,12 +270,6 @@ def _numbers(values: NDArray[Any], num_axes: int) -> NDArray[np.float64]:
     if values.ndim != num_axes or values.dtype.kind not in "fiu":
         raise RunError(f"arrays.npz must hold numbers with {num_axes} axes, got {values.dtype} {values.shape}")
     return values.astype(np.float64)
-
-
-def _descending(values: NDArray[Any]) -> NDArray[np.float64]:
-    numbers = _numbers(values, 1)
-    # Variances: below 0 is rounding.
-    return np.sort(np.maximum(numbers[np.isfinite(numbers)], 0.0))[::-1]
 
 
 def _histogram(arrays: Mapping[str, NDArray[Any]]) -> Histogram | None:
