@@ -46,10 +46,9 @@ class Parser(argparse.ArgumentParser):
 
     settable: Collection[str] = ()
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        options.setdefault("formatter_class", _Filled)
+    def __init__(self, **options: Any) -> None:
         # No abbreviations: --epoch would change its meaning with the next flag that begins so.
-        super().__init__(*args, allow_abbrev=False, **options)
+        super().__init__(formatter_class=_Filled, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong in one line."""

@@ -108,11 +108,10 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
     """
     folder = open_run(path)
     collection = read_collection(folder)
-    is_marked = folder.marker.is_file()  # a run of version 0.1.0, which sealed nothing, is not
-    resolved = _read_settings(folder, folder.resolved, must_be_sealed=is_marked)
+    resolved = _read_settings(folder, folder.resolved)
     reasons = resolved.pop("reasons", None)
     resolved.pop("out", None)  # the name of the run says it, and it always differs
-    config = _read_settings(folder, folder.config, must_be_sealed=is_marked) if folder.config.exists() else None
+    config = _read_settings(folder, folder.config) if folder.config.exists() else None
     evaluation = _read_if_there(EvaluationRecord, folder, folder.evaluation)
     diagnosis = _read_if_there(Findings, folder, folder.findings)
     others = sorted(folder.other_evaluations.glob("*.json"))
@@ -201,7 +200,7 @@ def _value_text(value: Any) -> str:
     return printable(str(value))
 
 
-def _read_settings(folder: RunFolder, path: Path, *, must_be_sealed: bool) -> dict[str, Any]:
+def _read_settings(folder: RunFolder, path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
@@ -209,7 +208,8 @@ def _read_settings(folder: RunFolder, path: Path, *, must_be_sealed: bool) -> di
         value = parse_yaml(text, path.name)
     except (OSError, ValueError, CounterpointError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
-    if not is_unchanged(text, must_be_sealed=must_be_sealed):
+    # A run of version 0.1.0, which sealed nothing, has no marker.
+    if not is_unchanged(text, must_be_sealed=folder.marker.is_file()):
         raise RunError(f"{path} was changed after it was written")
     check_run(folder, path, run_named_in(text))
     if not isinstance(value, dict | None):

@@ -173,8 +173,7 @@ def readings(runs: Sequence[RunRecord], words: Callable[[RunRecord], Child]) -> 
     if len(runs) == 1:
         return element("p", texts[0], class_="reading")
     paragraphs = [element("p", reading or "Nothing to read yet.", class_="reading") for reading in texts]
-    tags = [run_tag(run) for run in runs]
-    return columns([join(tag, paragraph) for tag, paragraph in zip(tags, paragraphs, strict=True)])
+    return columns([join(run_tag(run), paragraph) for run, paragraph in zip(runs, paragraphs, strict=True)])
 
 
 def missing(run: RunRecord, sentence: str, verb: str) -> Markup:

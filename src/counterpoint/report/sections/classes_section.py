@@ -130,9 +130,7 @@ def _answer(run: RunRecord) -> str:
     return ", ".join(filter(None, [within, far])) or count(len(record.rows), "class", "classes")
 
 
-def _has_rare_classes(run: RunRecord) -> bool:
-    record = run.diagnosis.classes if run.diagnosis else None
-    return record is not None and record.is_imbalanced and record.rare_cosine is not None
-
-
-SECTION = Section(55, "classes", "Classes", "Where do its classes lie?", _fill, _answer, _has_rare_classes)
+SECTION = Section(
+    55, "classes", "Classes", "Where do its classes lie?", _fill, _answer,
+    lambda run: bool(run.diagnosis and run.diagnosis.classes and _rare_words(run.diagnosis.classes)),
+)  # fmt: skip

@@ -21,8 +21,6 @@ MAX_STATES = 40  # most rows of the table
 
 def _fill(runs: Sequence[RunRecord]) -> Markup:
     spectra = [(run, run.curvature) for run in runs if run.curvature is not None]
-    if not spectra:
-        return join()
     figures = [join(run_title(run, len(runs)), _spectrum_figure(run, spectrum)) for run, spectrum in spectra]
     return join(readings(runs, curvature_words), figures)
 

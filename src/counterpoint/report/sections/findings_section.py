@@ -75,8 +75,7 @@ def _measurement(finding: Finding) -> Markup | None:
     return element("p", value, reference, class_="measurement")
 
 
-def _has_problems(run: RunRecord) -> bool:
-    return run.diagnosis is not None and run.diagnosis.level in ("warning", "severe")
-
-
-SECTION = Section(20, "findings", "Findings", "Why, and what to try?", _fill, tally, _has_problems)
+SECTION = Section(
+    20, "findings", "Findings", "Why, and what to try?", _fill, tally,
+    lambda run: run.diagnosis is not None and run.diagnosis.level in ("warning", "severe"),
+)  # fmt: skip

@@ -89,8 +89,8 @@ def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
     band = None if run.band is None else spectrum_band(run.band, y_axis)
     words = ChartText(f"Spectra of {run.name}", _rank_words(run) or "Singular values in descending order.")
     # Each run has its own index axis, as widths may differ; 2: a single value needs a range, too.
-    longest = max((len(values) for values in spectra.values()), default=2)
-    x_axis = linear_axis("index", [1.0, float(max(longest, 2))], num_ticks=6, is_whole=True)
+    longest = max(2, *map(len, spectra.values()))
+    x_axis = linear_axis("index", [1.0, float(longest)], num_ticks=6, is_whole=True)
     # Each line may reach a floor of its own; the floors lie close to each other, so only the first is named.
     draw = line_drawing(words, (x_axis, y_axis), lines, floors[:1], band)
     title = run_tag(run) if num_runs > 1 else TITLE
