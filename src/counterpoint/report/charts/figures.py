@@ -114,10 +114,9 @@ def figure(title: Child, note: Child, draw: Draw, width: float, table: Markup | 
     Returns:
         The figure element.
     """
-    charts = [element("div", draw(width), class_="drawing wide"), element("div", draw(NARROW), class_="drawing narrow")]
     # A drawing that is as narrow as on a phone serves both screens.
-    if width <= NARROW:
-        charts = [element("div", draw(width), class_="drawing")]
+    looks = {"drawing": width} if width <= NARROW else {"drawing wide": width, "drawing narrow": NARROW}
+    charts = [element("div", draw(pixels), class_=look) for look, pixels in looks.items()]
     note_markup = element("span", note, class_="note") if note else None
     caption = element("figcaption", element("strong", title), " ", note_markup)
     numbers = element("details", element("summary", "Numbers"), table, class_="numbers") if table else None

@@ -15,7 +15,7 @@ from counterpoint.diagnostics.gain import CLASSIFIERS, UNTRAINED_ENCODER, common
 from counterpoint.report.charts.figures import data_table, run_tag
 from counterpoint.report.markup import Child, Markup, element, join, prose
 from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, RunRecord
-from counterpoint.report.wording import figure_of, interval, listing, percent, sized, sized_interval
+from counterpoint.report.wording import figure_of, interval, listing, percent, sized
 
 SHORT_NAMES = {UNTRAINED_ENCODER: "untrained encoder"}  # any other baseline is the raw input
 SAME_WITHIN = 0.01  # relative difference below which numbers without an interval count as equal
@@ -224,4 +224,5 @@ def difference_words(difference: Difference, unit: Unit) -> str:
     >>> difference_words(Difference(-0.02, -0.03, -0.01, 0.004, "exact McNemar test"), "share").replace(NO_BREAK, " ")
     '95 % interval −3.0 to −1.0 points, p = 0.004'
     """
-    return f"95 % interval {sized_interval(unit, difference.low, difference.high)}, p {written_p(difference.p)}"
+    low, high = sized(unit, difference.low), sized(unit, difference.high)
+    return f"95 % interval {low.removesuffix(' points')} to {high}, p {written_p(difference.p)}"
