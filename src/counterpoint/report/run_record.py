@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from counterpoint.core.derived_files import check_run, read_derived
 from counterpoint.core.errors import CounterpointError, RunError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
-from counterpoint.core.run_records import EpochRecord, EvaluationRecord, Model, RunStatus, read_record
+from counterpoint.core.run_records import EpochRecord, EvaluationRecord, EvaluationRow, Model, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.terminal_text import printable
 from counterpoint.core.user_files import open_regular, read_text
@@ -74,6 +74,11 @@ class RunRecord:
         if self.collection is not None:
             return len(self.collection.dominant_N) > 0
         return self.settings.get("output.nonnegative", "none") != "none"
+
+    @property
+    def rows(self) -> tuple[EvaluationRow, ...]:
+        """The figures of its evaluation; none if it has none."""
+        return self.evaluation.rows if self.evaluation else ()
 
     @property
     def samples(self) -> Collection:

@@ -134,10 +134,8 @@ def _band(frame: Frame, band: Band) -> Markup:
 
 def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
     # The label stands at the last point that is not a gap.
-    points = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None] for line in lines]
-    ends = [vertices[-1] for vertices in points]
-    wanted = [frame.py(y) for _, y in ends]
-    heights = spread_labels(wanted, frame.top, frame.y_end - 8)
+    ends = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None][-1] for line in lines]
+    heights = spread_labels([frame.py(y) for _, y in ends], frame.top, frame.y_end - 8)
     marks = [marker(line.style, frame.px(x), frame.py(y)) for line, (x, y) in zip(lines, ends, strict=True)]
     labels = [
         text(frame.px(x) + 9, height + 4, line.label, class_="label halo")

@@ -28,7 +28,7 @@ def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
             # Figures under corruptions, and with a part of the features, have tables of their own.
             rows = tuple(row for row in run.evaluation.rows if not is_apart(row.protocol))
             evaluated_runs.append(replace(run, evaluation=run.evaluation.model_copy(update={"rows": rows})))
-    absent = absences([run for run in runs if not (run.evaluation and run.evaluation.rows)], "evaluation", "evaluate")
+    absent = absences([run for run in runs if not run.rows], "evaluation", "evaluate")
     elsewhere = _on_other_data(runs)
     if not evaluated_runs:
         return join(absent, elsewhere)
@@ -45,7 +45,7 @@ def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
 def _under_corruptions(runs: Sequence[RunRecord]) -> Markup | None:
     tables = []
     for run in runs:
-        for classifier, by_corruption in corruption_means(run.evaluation.rows if run.evaluation else ()).items():
+        for classifier, by_corruption in corruption_means(run.rows).items():
             features = list(dict.fromkeys(name for means in by_corruption.values() for name in means))
             rows = [
                 [corruption, *(figure_of("share", means.get(name)) for name in features)]
@@ -59,12 +59,8 @@ def _under_corruptions(runs: Sequence[RunRecord]) -> Markup | None:
 
 def baseline_words(run: RunRecord) -> str:
     """Compare the representation with the best baseline by each metric that is always measured."""
-    if run.evaluation is None:
-        return ""
     # Up to twenty metrics can be requested: their figures are in the table.
-    protocols = [
-        name for name in dict.fromkeys(row.protocol for row in run.evaluation.rows) if not metric_of(name).on_request
-    ]
+    protocols = [name for name in dict.fromkeys(row.protocol for row in run.rows) if not metric_of(name).on_request]
     return " ".join(words for protocol in protocols if (words := _protocol_comparison(run, protocol)))
 
 
@@ -87,7 +83,7 @@ def _protocol_comparison(run: RunRecord, protocol: str) -> str:
 
 
 def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
-    rows = [row for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]]
+    rows = [row for run in runs for row in run.rows[:MAX_ROWS]]
     # Only shares can share one axis.
     drawn = [row for row in rows if metric_of(row.protocol).unit == "share"]
     if not drawn:
@@ -110,7 +106,7 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
 
 
 def _interval_group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalGroup:
-    own = [(run, row) for run in runs if run.evaluation for row in run.evaluation.rows if row.protocol == protocol]
+    own = [(run, row) for run in runs for row in run.rows if row.protocol == protocol]
     labels = list(dict.fromkeys(row.features for _, row in own))[:MAX_ROWS]
     rows = [
         IntervalRow(
@@ -135,9 +131,7 @@ def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float,
 
 
 def _figure_table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
-    keys = dict.fromkeys(
-        (row.protocol, row.features) for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]
-    )
+    keys = dict.fromkeys((row.protocol, row.features) for run in runs for row in run.rows[:MAX_ROWS])
     protocols = list(dict.fromkeys(protocol for protocol, _ in keys))
     rows = [
         [metric_of(protocol).short, features, *(_cell(evaluated(run, protocol, features)) for run in runs)]
@@ -211,7 +205,7 @@ def _with_fewer_features(runs: Sequence[RunRecord]) -> Markup | None:
     tables = []
     for run in runs:
         points: dict[tuple[str, str], list[EvaluationRow]] = {}
-        for row in run.evaluation.rows if run.evaluation else ():
+        for row in run.rows:
             name, condition = in_condition(row.protocol)
             if condition.startswith(KEEPING) and {"kept", "order"} <= row.settings.keys():
                 points.setdefault((name, row.features), []).append(row)
@@ -231,7 +225,7 @@ def _with_fewer_features(runs: Sequence[RunRecord]) -> Markup | None:
 
 
 def _answer(run: RunRecord) -> str:
-    measured = [metric_of(row.protocol) for row in run.evaluation.rows] if run.evaluation else []
+    measured = [metric_of(row.protocol) for row in run.rows]
     metrics = {metric.name: metric for metric in measured if not metric.on_request}
     figures = [(metric, evaluated(run, metric.name)) for metric in metrics.values()]
     return ", ".join(f"{metric.short} {figure_of(metric.unit, row.figure)}" for metric, row in figures if row)

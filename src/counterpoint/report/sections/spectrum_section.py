@@ -43,7 +43,7 @@ def _fill(runs: Sequence[RunRecord]) -> Markup:
     absent = absences([run for run in runs if not run.spectra], "spectra", "diagnose")
     # All runs share an axis of powers of ten, down to the floor of the arithmetic if a spectrum reaches it.
     spectra = [values for run in drawn for values in run.spectra.values() if values.size]
-    exponents = [exponent for values in spectra for exponent in log_values(values, rounding(values))]
+    exponents = [exponent for values in spectra for exponent in log_values(values)]
     y_axis, words = decade_axis("singular value of the covariance", exponents), readings(runs, _rank_words)
     figures = [_figure(run, y_axis, len(runs)) for run in drawn]
     if len(runs) == 1:
@@ -107,12 +107,10 @@ def rounding(values_D: NDArray[np.float64]) -> float:
     return len(values_D) * sys.float_info.epsilon * float(values_D[0]) if values_D.size else 0.0
 
 
-def log_values(values_D: NDArray[np.float64], floor: float) -> list[float | None]:
-    """Logarithms of a descending spectrum, at least that of the floor; a 0 is None if all are 0 or the floor is."""
-    least = max(floor, 0.0)
-    if not values_D.size or values_D[0] <= 0 or least <= 0:
-        return [math.log10(value) if value > 0 else None for value in values_D]
-    return [math.log10(max(float(value), least)) for value in values_D]
+def log_values(values_D: NDArray[np.float64]) -> list[float | None]:
+    """Logarithms of a descending spectrum, at least that of its floor; a 0 is None if the floor is 0."""
+    levels = np.maximum(values_D, rounding(values_D)).tolist()
+    return [math.log10(level) if level > 0 else None for level in levels]
 
 
 def spectrum_band(band_2K: NDArray[np.float64], axis: Axis) -> Band:
@@ -129,7 +127,7 @@ def spectrum_band(band_2K: NDArray[np.float64], axis: Axis) -> Band:
 
 def _line(run: RunRecord, place: str, values: NDArray[np.float64], num_runs: int) -> Line:
     chosen = evenly_chosen(len(values), MAX_POINTS)
-    exponents = log_values(values, rounding(values))
+    exponents = log_values(values)
     style = place_style(place, run.order, num_runs)
     return Line(SHORT_NAMES[place], [at + 1.0 for at in chosen], [exponents[at] for at in chosen], style)
 

@@ -156,7 +156,7 @@ def _unfinished(run: RunRecord) -> Markup | None:
 
 
 def _plain_answer(run: RunRecord) -> str:
-    all_gains = gains(run.evaluation.rows if run.evaluation else ())
+    all_gains = gains(run.rows)
     judged = [gain for gain in all_gains if gain.difference is not None]
     if not judged:
         return "Not known"
