@@ -17,14 +17,16 @@ Level = Literal["note", "warning", "severe"]
 UNHEALTHY = 3  # exit code
 
 
-def print_found(record: Any, *, as_json: bool, page: Path | None = None) -> None:
-    """Print a record as text and name its page below, or print what its ``to_dict`` returns as JSON."""
+def print_found(record: Any, *, as_json: bool, page: Path | None = None, folder: Path | None = None) -> None:
+    """Print a record as text, its page or run folder below, or print what its ``to_dict`` returns as JSON."""
     if as_json:
         print(json.dumps(finite_or_null(record.to_dict()), indent=1))
         return
     print(shown_lines(record))
     if page is not None:
         print(f"\nDrawn in {shown(page)}.")
+    if folder is not None:
+        print_folder(folder)
 
 
 def print_folder(path: Path) -> None:

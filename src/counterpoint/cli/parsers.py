@@ -46,10 +46,9 @@ class Parser(argparse.ArgumentParser):
 
     settable: Collection[str] = ()
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        options.setdefault("formatter_class", _Filled)
+    def __init__(self, **options: Any) -> None:
         # No abbreviations: --epoch would change its meaning with the next flag that begins so.
-        super().__init__(*args, allow_abbrev=False, **options)
+        super().__init__(formatter_class=_Filled, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong in one line."""
@@ -72,7 +71,12 @@ class Parser(argparse.ArgumentParser):
         namespace, unknown = self.parse_known_args(rest, namespace)
         for flag in (word.split("=", 1)[0] for word in unknown if word.startswith("-")):
             why = gone(flag[2:]) or gone(flag[2:].replace("-", "_")) or gone(f"{self.prog.rpartition(' ')[2]} {flag}")
-            self.error(why or f"unknown flag {flag}{_suggestion(flag, [*flags, *short.values()])}")
+            names = [*flags, *short.values()]
+            # The nearest flag, or one whose last word is near: --optim.learning-rate for --learning-rate.
+            last_words = {path.rsplit(".", 1)[-1]: path for path in names if "." in path}
+            near = difflib.get_close_matches(flag.removeprefix("--"), last_words, n=1)
+            hint = nearest(flag, names) or (f"; did you mean '{last_words[near[0]]}'?" if near else "")
+            self.error(why or f"unknown flag {flag}{hint}")
         if unknown:
             self.error(
                 f"unexpected word {unknown[0]!r}; values follow their flag, as in --data {unknown[0]} or --epochs 30"
@@ -86,13 +90,6 @@ class _Filled(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         blocks = text.split("\n\n")
         return "\n\n".join(block if "\n " in block else textwrap.fill(block, width) for block in blocks)
-
-
-def _suggestion(flag: str, flags: Sequence[str]) -> str:
-    """Suggest the nearest flag, or one whose last word is near: ``--optim.learning-rate`` for ``--learning-rate``."""
-    last_words = {path.rsplit(".", 1)[-1]: path for path in flags if "." in path}
-    near = difflib.get_close_matches(flag.removeprefix("--"), last_words, n=1)
-    return nearest(flag, flags) or (f"; did you mean '{last_words[near[0]]}'?" if near else "")
 
 
 def overview() -> str:

@@ -46,27 +46,20 @@ def _verdict(audit: Audit) -> Markup:
     worst = audit.observations[0] if audit.observations else None
     title = element("p", badge(audit.level), " ", prose(worst.title if worst else "Nothing to remark."), class_="lede")
     remedy = element("p", element("strong", "Try: "), prose(worst.remedy)) if worst and worst.remedy else None
-    charts = list(filter(None, (_class_sizes(audit), _widths(audit), _cue_chart(audit))))
-    return join(element("p", ANSWERS[audit.level], class_="word"), title, remedy, panels(charts) if charts else None)
-
-
-def _class_sizes(audit: Audit) -> Markup | None:
+    charts: list[Markup] = []
     counts = sorted(audit.passport.classes.values(), reverse=True)
-    if len(set(counts)) < 2:
-        return None
-    title = f"{len(counts):,} classes, from {counts[0]:,} to {counts[-1]:,} samples"
-    edges = [float(at) for at in range(len(counts) + 1)]
-    return _histogram(title, ("class, the largest first", "samples"), edges, counts)
-
-
-def _widths(audit: Audit) -> Markup | None:
-    """Draw a histogram of the widths of pictures, with a quarter of them in each bin."""
+    if len(set(counts)) > 1:
+        sizes = f"{len(counts):,} classes, from {counts[0]:,} to {counts[-1]:,} samples"
+        bins = [float(at) for at in range(len(counts) + 1)]
+        charts.append(_histogram(sizes, ("class, the largest first", "samples"), bins, counts))
+    # A quarter of the pictures in each bin; a quarter of one width has no height to draw.
     edges = [float(end) for end in audit.passport.widths if end is not None]
-    if len(edges) < 5 or len(set(edges)) < len(edges):  # a quarter of one width has no height to draw
-        return None
-    heights = [25 / (high - low) for low, high in pairwise(edges)]
-    title = f"Width of pictures, from {edges[0]:g} to {edges[-1]:g} pixels"
-    return _histogram(title, ("pixels", "percent of the pictures per pixel"), edges, heights)
+    if len(edges) >= 5 and len(set(edges)) == len(edges):
+        heights = [25 / (high - low) for low, high in pairwise(edges)]
+        widths = f"Width of pictures, from {edges[0]:g} to {edges[-1]:g} pixels"
+        charts.append(_histogram(widths, ("pixels", "percent of the pictures per pixel"), edges, heights))
+    charts += filter(None, [_cue_chart(audit)])
+    return join(element("p", ANSWERS[audit.level], class_="word"), title, remedy, panels(charts) if charts else None)
 
 
 def _cue_chart(audit: Audit) -> Markup | None:
@@ -114,25 +107,23 @@ def _pictures(observation: Observation, audit: Audit) -> Markup | None:
 
 
 def _copies_side_by_side(group: DuplicateGroup, audit: Audit) -> Markup | None:
-    members = list(range(min(len(group.names), PER_GROUP)))
-    pictures = [_picture(group.names[at], audit) for at in members]
+    names = group.names[:PER_GROUP]
+    pictures = [_picture(name, audit) for name in names]
     if all(picture is None for picture in pictures):
         return None
-    items = [element("li", printable(group.names[at]), _part_and_label(group, at)) for at in members]
+    items = []
+    for at, name in enumerate(names):
+        part_and_label = [words[at] for words in (group.splits, group.labels) if at < len(words) and words[at]]
+        items.append(element("li", printable(name), f" ({', '.join(part_and_label)})" if part_and_label else ""))
     relation = f"correlation {group.similarity or 0:.2f}" + (f", {group.turn}" if group.turn else "")
     title = element("header", element("h4", "equal pixels" if group.is_equal else relation))
     return element(
         "article",
         title,
-        element("div", pictures, class_=f"thumbs per-row-{len(members)}"),
+        element("div", pictures, class_=f"thumbs per-row-{len(names)}"),
         element("ul", items, class_="facts"),
         class_="concept",
     )
-
-
-def _part_and_label(group: DuplicateGroup, at: int) -> str:
-    parts = [words[at] for words in (group.splits, group.labels) if at < len(words) and words[at]]
-    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _picture(name: str, audit: Audit, words: str = "") -> Markup | None:

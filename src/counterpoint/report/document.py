@@ -106,21 +106,17 @@ def check_target(kind: PageKind, target: Path) -> None:
         RunError: a folder, or a file that is something else or cannot be read.
     """
     try:
-        is_folder, is_other = target.is_dir(), target.exists() and not _is_earlier(kind, target)
+        is_folder, is_other = target.is_dir(), target.exists()
+        if target.is_file():  # a device or a pipe is not ours, and reading it might not end
+            with target.open("rb") as stream:
+                # The tag is within the first lines of the head; a large foreign file need not be read.
+                is_other = kind.generator.encode() not in stream.read(4096)
     except OSError as error:
         raise RunError(f"cannot read {target}: {error.strerror or error}; choose another --out") from error
     if is_folder:
         raise RunError(f"{target} is a folder; give the {kind.name} a file name, such as {target / kind.example}")
     if is_other:
         raise RunError(f"{target} exists and is not a {kind.name}, so it stays as it is; choose another --out")
-
-
-def _is_earlier(kind: PageKind, target: Path) -> bool:
-    if not target.is_file():  # a device or a pipe is not ours, and reading it might not end
-        return False
-    with target.open("rb") as stream:
-        # The tag is within the first lines of the head; a large foreign file need not be read.
-        return kind.generator.encode() in stream.read(4096)
 
 
 def _content_hash(content: str) -> str:

@@ -56,7 +56,15 @@ def report(
     """
     page_runs = [as_run(run) for run in listed(runs)]
     folders = [run.path for run in page_runs]
-    _check_runs(folders)
+    if not folders:
+        raise UsageError("report needs at least one run folder")
+    if len(folders) > MAX_RUNS:
+        raise UsageError(
+            f"report takes at most {MAX_RUNS} runs, got {len(folders)}; more cannot be told apart on one page"
+        )
+    # Resolved: two ways to write a folder are one run.
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise UsageError("report got the same run folder twice; name each run once")
     if out is not None:
         target = Path(out)
     else:  # the folder above several runs, so that the page does not go into one of them
@@ -82,18 +90,6 @@ def render(runs: Sequence[RunRecord], max_bytes: int = MAX_BYTES) -> Markup:
         if len(page.encode()) <= max_bytes:
             break
     return page
-
-
-def _check_runs(folders: Sequence[Path]) -> None:
-    if not folders:
-        raise UsageError("report needs at least one run folder")
-    if len(folders) > MAX_RUNS:
-        raise UsageError(
-            f"report takes at most {MAX_RUNS} runs, got {len(folders)}; more cannot be told apart on one page"
-        )
-    # Resolved: two ways to write a folder are one run.
-    if len({folder.resolve() for folder in folders}) < len(folders):
-        raise UsageError("report got the same run folder twice; name each run once")
 
 
 def _page(runs: Sequence[RunRecord], step: int) -> Markup:
@@ -127,14 +123,13 @@ def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup
     questions = [element("a", "All questions", href=f"#{part.name}", class_="questions") for part in parts[1:2]]
     navigation = element("nav", element("ol", links), questions, toggle, aria_label="Sections")
     brand = element("p", "Counterpoint report", class_="brand")
-    return join(skip, navigation, element("header", brand, _title(runs), class_="masthead"))
-
-
-def _title(runs: Sequence[RunRecord]) -> Markup:
     if len(runs) == 1:
-        return join(element("h1", element("bdi", runs[0].name)), element("p", _facts(runs[0]), class_="facts"))
-    lines = [element("li", run_tag(run), element("span", _facts(run), class_="facts")) for run in runs]
-    return join(element("h1", f"{NUMBER_WORDS[len(runs)]} runs, side by side"), element("ul", lines, class_="runs"))
+        title, facts = element("bdi", runs[0].name), element("p", _facts(runs[0]), class_="facts")
+    else:
+        title = f"{NUMBER_WORDS[len(runs)]} runs, side by side"
+        lines = [element("li", run_tag(run), element("span", _facts(run), class_="facts")) for run in runs]
+        facts = element("ul", lines, class_="runs")
+    return join(skip, navigation, element("header", brand, element("h1", title), facts, class_="masthead"))
 
 
 def _facts(run: RunRecord) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from counterpoint.core.derived_files import check_run, read_derived
 from counterpoint.core.errors import CounterpointError, RunError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
-from counterpoint.core.run_records import EpochRecord, EvaluationRecord, Model, RunStatus, read_record
+from counterpoint.core.run_records import EpochRecord, EvaluationRecord, EvaluationRow, Model, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.terminal_text import printable
 from counterpoint.core.user_files import open_regular, read_text
@@ -76,6 +76,11 @@ class RunRecord:
         return self.settings.get("output.nonnegative", "none") != "none"
 
     @property
+    def rows(self) -> tuple[EvaluationRow, ...]:
+        """The figures of its evaluation; none if it has none."""
+        return self.evaluation.rows if self.evaluation else ()
+
+    @property
     def samples(self) -> Collection:
         """The collection of a run that is known to have one."""
         assert self.collection is not None
@@ -108,11 +113,10 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
     """
     folder = open_run(path)
     collection = read_collection(folder)
-    is_marked = folder.marker.is_file()  # a run of version 0.1.0, which sealed nothing, is not
-    resolved = _read_settings(folder, folder.resolved, must_be_sealed=is_marked)
+    resolved = _read_settings(folder, folder.resolved)
     reasons = resolved.pop("reasons", None)
     resolved.pop("out", None)  # the name of the run says it, and it always differs
-    config = _read_settings(folder, folder.config, must_be_sealed=is_marked) if folder.config.exists() else None
+    config = _read_settings(folder, folder.config) if folder.config.exists() else None
     evaluation = _read_if_there(EvaluationRecord, folder, folder.evaluation)
     diagnosis = _read_if_there(Findings, folder, folder.findings)
     others = sorted(folder.other_evaluations.glob("*.json"))
@@ -201,7 +205,7 @@ def _value_text(value: Any) -> str:
     return printable(str(value))
 
 
-def _read_settings(folder: RunFolder, path: Path, *, must_be_sealed: bool) -> dict[str, Any]:
+def _read_settings(folder: RunFolder, path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
@@ -209,7 +213,8 @@ def _read_settings(folder: RunFolder, path: Path, *, must_be_sealed: bool) -> di
         value = parse_yaml(text, path.name)
     except (OSError, ValueError, CounterpointError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
-    if not is_unchanged(text, must_be_sealed=must_be_sealed):
+    # A run of version 0.1.0, which sealed nothing, has no marker.
+    if not is_unchanged(text, must_be_sealed=folder.marker.is_file()):
         raise RunError(f"{path} was changed after it was written")
     check_run(folder, path, run_named_in(text))
     if not isinstance(value, dict | None):
@@ -252,10 +257,15 @@ def _read_arrays(folder: RunFolder) -> dict[str, Any]:
         raise
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
         raise RunError(f"{path} is damaged: {first_line(error)}") from None
-    spectra = {place: arrays[f"spectrum/{place}"] for place in PLACES if f"spectrum/{place}" in arrays}
+    spectra = {}
+    for place in PLACES:
+        if f"spectrum/{place}" in arrays:
+            values = _numbers(arrays[f"spectrum/{place}"], 1)
+            # Variances: below 0 is rounding.
+            spectra[place] = np.sort(np.maximum(values[np.isfinite(values)], 0.0))[::-1]
     band = arrays.get(f"band/{EMBEDDING}")
     return {
-        "spectra": {place: _descending(values) for place, values in spectra.items()},
+        "spectra": spectra,
         "cosines": _histogram(arrays),
         "band": None if band is None or len(band) != 2 else np.nan_to_num(_numbers(band, 2), posinf=0.0, neginf=0.0),
     }
@@ -265,12 +275,6 @@ def _numbers(values: NDArray[Any], num_axes: int) -> NDArray[np.float64]:
     if values.ndim != num_axes or values.dtype.kind not in "fiu":
         raise RunError(f"arrays.npz must hold numbers with {num_axes} axes, got {values.dtype} {values.shape}")
     return values.astype(np.float64)
-
-
-def _descending(values: NDArray[Any]) -> NDArray[np.float64]:
-    numbers = _numbers(values, 1)
-    # Variances: below 0 is rounding.
-    return np.sort(np.maximum(numbers[np.isfinite(numbers)], 0.0))[::-1]
 
 
 def _histogram(arrays: Mapping[str, NDArray[Any]]) -> Histogram | None:

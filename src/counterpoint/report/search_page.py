@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from counterpoint.core.terminal_text import hide_folders, printable
-from counterpoint.evaluation.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
+from counterpoint.evaluation.search_records import Asked, Copies, CopyGroup, SearchAnswer, SharedConcept
 from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.markup import Markup, element, join, prose
 from counterpoint.report.picture_sheets import data_address
@@ -60,14 +60,14 @@ def _query(place: int, query: Asked, addresses: Mapping[str, str]) -> Markup:
         element("p", facts, class_="facts"),
         class_="query",
     )
-    hits = [_hit(rank, hit, addresses.get(f"row-{hit.row}")) for rank, hit in enumerate(query.hits, start=1)]
+    hits = []
+    for rank, hit in enumerate(query.hits, start=1):
+        similar = f"cosine {hit.similarity:.3f}, above {percent(hit.random_below)} of random pairs"
+        facts = f"class {hit.label}, {similar}" if hit.label else similar
+        bars = [_share_bar(concept) for concept in hit.concepts]
+        shared = element("ul", bars, class_="shared") if bars else None
+        hits.append(_item(addresses.get(f"row-{hit.row}"), hit.name, f"{rank}. ", facts, shared))
     return element("article", own, element("ol", hits, class_="hits"), class_="asked")
-
-
-def _hit(rank: int, hit: Hit, address: str | None) -> Markup:
-    similar = f"cosine {hit.similarity:.3f}, above {percent(hit.random_below)} of random pairs"
-    shared = element("ul", [_share_bar(concept) for concept in hit.concepts], class_="shared") if hit.concepts else None
-    return _item(address, hit.name, f"{rank}. ", f"class {hit.label}, {similar}" if hit.label else similar, shared)
 
 
 def _item(address: str | None, name: str, rank: str, facts: str, shared: Markup | None = None) -> Markup:

@@ -90,15 +90,6 @@ def sized(unit: Unit, difference: float) -> str:
     return f"{number(points, 1) if abs(points) < 0.05 else f'{points:.1f}'.replace('-', MINUS)} points"
 
 
-def sized_interval(unit: Unit, low: float, high: float) -> str:
-    """Write an interval of a difference.
-
-    >>> sized_interval("share", -0.0034, 0.01)
-    '−0.3 to 1.0 points'
-    """
-    return f"{sized(unit, low).removesuffix(' points')} to {sized(unit, high)}"
-
-
 def figure_of(unit: Unit, value: float | None) -> str:
     """Write a figure of a metric in its unit.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import counterpoint as cp
 from counterpoint.cli.arguments import JsonFlags, option
-from counterpoint.cli.outputs import print_folder, print_found
+from counterpoint.cli.outputs import print_found
 from counterpoint.core.errors import UsageError
 
 PLACE, SUMMARY = 25, "train a run's encoder further, with labels"
@@ -41,6 +41,4 @@ def run(flags: FineTuneFlags, settings: dict[str, Any]) -> None:
         raise UsageError("give a run folder, or --encoder NAME --weights FILE, and one of them only")
     how = {"overwrite": flags.overwrite, "quiet": flags.quiet}
     result = cp.fine_tune(subject, test_data=flags.test_data, test_labels=flags.test_labels, **how, **settings)
-    print_found(result, as_json=flags.as_json)
-    if not flags.as_json:
-        print_folder(result.run.path)
+    print_found(result, as_json=flags.as_json, folder=result.run.path)

@@ -41,10 +41,9 @@ def run(flags: SearchFlags) -> None:
     open_run(Path(flags.run))  # before torch is loaded
     if flags.duplicates == bool(flags.queries):
         raise UsageError("--duplicates takes no QUERY" if flags.queries else "give at least one QUERY, or --duplicates")
-    if flags.threshold is not None and not flags.duplicates:
-        raise UsageError("--threshold goes with --duplicates")
-    if flags.buckets is not None and not flags.duplicates:
-        raise UsageError("--buckets goes with --duplicates")
+    for name in ("threshold", "buckets"):
+        if getattr(flags, name) is not None and not flags.duplicates:
+            raise UsageError(f"--{name} goes with --duplicates")
     engine = engine_from(flags)
     write = page_writer(flags.out, "search")
     from counterpoint.evaluation.features import encoded_by  # deferred: loads torch

@@ -16,7 +16,7 @@ from typing import Any
 
 import counterpoint as cp
 from counterpoint.cli.arguments import JsonFlags, Names, option, subject_from
-from counterpoint.cli.outputs import print_folder, print_found
+from counterpoint.cli.outputs import print_found
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import Count
 
@@ -44,6 +44,4 @@ def run(flags: SparsifyFlags, settings: dict[str, Any]) -> None:
     how = {"labels": flags.labels, "supervised": flags.supervised, "codes": flags.codes}
     how |= {"overwrite": flags.overwrite, "quiet": flags.quiet, "k": [int(text) for text in flags.k]}
     result = cp.sparsify(subject, dims=flags.dims, data=settings.pop("data", None), **how, **settings)
-    print_found(result, as_json=flags.as_json)
-    if not flags.as_json:
-        print_folder(result.run.path)
+    print_found(result, as_json=flags.as_json, folder=result.run.path)

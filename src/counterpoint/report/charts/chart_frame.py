@@ -181,25 +181,23 @@ class Frame:
 
     def axes(self) -> Markup:
         """Draw grid, ticks and titles; the vertical axis' title is written horizontally above its ticks."""
-        horizontal = [self._y_tick(value, label) for value, label in self.y.ticks]
-        vertical = [self._x_tick(value, label) for value, label in self.x.ticks]
+        ticks: list[Markup] = []
+        for value, label in self.y.ticks:
+            y = self.py(value)
+            line = f"M{coordinate(self.left)} {coordinate(y)}H{coordinate(self.x_end)}"
+            ticks += [element("path", d=line, class_="grid"), text(self.left - 7, y + 4, label, class_="tick end")]
+        for value, label in self.x.ticks:
+            x = self.px(value)
+            # A wide label in the corner would leave the picture.
+            is_last = x + CHARACTER_WIDTH * len(label) / 2 > self.width
+            look = "tick end" if is_last else "tick middle"
+            stroke = element("path", d=f"M{coordinate(x)} {coordinate(self.y_end)}v5")
+            ticks += [stroke, text(x, self.y_end + 18, label, class_=look)]
         baseline = element("path", d=f"M{coordinate(self.left)} {coordinate(self.y_end)}H{coordinate(self.x_end)}")
         # Ends at the right edge: a long title grows into the picture, not out of it.
         x_title = text(self.x_end, self.height - 6, self.x.title, class_="axis-title end")
         y_title = text(0, 13, self.y.title, class_="axis-title")
-        return join(element("g", horizontal, vertical, baseline, class_="axes"), x_title, y_title)
-
-    def _y_tick(self, value: float, label: str) -> Markup:
-        y = self.py(value)
-        line = element("path", d=f"M{coordinate(self.left)} {coordinate(y)}H{coordinate(self.x_end)}", class_="grid")
-        return join(line, text(self.left - 7, y + 4, label, class_="tick end"))
-
-    def _x_tick(self, value: float, label: str) -> Markup:
-        x = self.px(value)
-        line = element("path", d=f"M{coordinate(x)} {coordinate(self.y_end)}v5")
-        # A wide label in the corner would leave the picture.
-        is_last = x + CHARACTER_WIDTH * len(label) / 2 > self.width
-        return join(line, text(x, self.y_end + 18, label, class_="tick end" if is_last else "tick middle"))
+        return join(element("g", ticks, baseline, class_="axes"), x_title, y_title)
 
 
 def svg(size: tuple[float, float], words: ChartText, *content: Child, **attributes: Attribute) -> Markup:

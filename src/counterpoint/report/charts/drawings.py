@@ -55,14 +55,22 @@ def line_drawing(
     def draw(width: float) -> Markup:
         room = 16.0 + CHARACTER_WIDTH * max((len(line.label) for line in lines), default=0)  # for labels at the ends
         frame = Frame(width, min(320, 160 + width / 3), *axes, right=room)
+        levels, level_labels = [], []
+        for reference in references:
+            y = frame.py(reference.value)
+            path = f"M{coordinate(frame.left)} {coordinate(y)}H{coordinate(frame.x_end)}"
+            levels.append(element("path", d=path, class_="reference"))
+            # Below the line only if the label does not run into the axis.
+            label_y = y + 15 if reference.is_below and y + 22 < frame.y_end else y - 6
+            level_labels.append(text(frame.x_end, label_y, reference.label, class_="label halo end"))
         # The order is that of painting: labels of levels lie over the lines, lines over the levels.
         content = [
             frame.axes(),
             _band(frame, band) if band and len(band.x) else None,
-            [_reference(frame, reference) for reference in references],
+            levels,
             [_stroke(frame, line) for line in drawn],
             _end_labels(frame, drawn),
-            [_reference_label(frame, reference) for reference in references],
+            level_labels,
         ]
         # page.js reads these to place the cursor and to find the value under the pointer.
         hover = {"data_left": frame.left, "data_right": frame.x_end, "data_low": frame.x.low, "data_high": frame.x.high}
@@ -126,28 +134,14 @@ def _band(frame: Frame, band: Band) -> Markup:
 
 def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
     # The label stands at the last point that is not a gap.
-    points = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None] for line in lines]
-    ends = [vertices[-1] for vertices in points]
-    wanted = [frame.py(y) for _, y in ends]
-    heights = spread_labels(wanted, frame.top, frame.y_end - 8)
+    ends = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None][-1] for line in lines]
+    heights = spread_labels([frame.py(y) for _, y in ends], frame.top, frame.y_end - 8)
     marks = [marker(line.style, frame.px(x), frame.py(y)) for line, (x, y) in zip(lines, ends, strict=True)]
     labels = [
         text(frame.px(x) + 9, height + 4, line.label, class_="label halo")
         for line, (x, _), height in zip(lines, ends, heights, strict=True)
     ]
     return join(marks, labels)
-
-
-def _reference(frame: Frame, reference: Reference) -> Markup:
-    path = f"M{coordinate(frame.left)} {coordinate(frame.py(reference.value))}H{coordinate(frame.x_end)}"
-    return element("path", d=path, class_="reference")
-
-
-def _reference_label(frame: Frame, reference: Reference) -> Markup:
-    y = frame.py(reference.value)
-    # Below the line only if the label does not run into the axis.
-    is_below = reference.is_below and y + 22 < frame.y_end
-    return text(frame.x_end, y + 15 if is_below else y - 6, reference.label, class_="label halo end")
 
 
 @dataclass(frozen=True)

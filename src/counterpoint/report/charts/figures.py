@@ -114,10 +114,9 @@ def figure(title: Child, note: Child, draw: Draw, width: float, table: Markup | 
     Returns:
         The figure element.
     """
-    charts = [element("div", draw(width), class_="drawing wide"), element("div", draw(NARROW), class_="drawing narrow")]
     # A drawing that is as narrow as on a phone serves both screens.
-    if width <= NARROW:
-        charts = [element("div", draw(width), class_="drawing")]
+    looks = {"drawing": width} if width <= NARROW else {"drawing wide": width, "drawing narrow": NARROW}
+    charts = [element("div", draw(pixels), class_=look) for look, pixels in looks.items()]
     note_markup = element("span", note, class_="note") if note else None
     caption = element("figcaption", element("strong", title), " ", note_markup)
     numbers = element("details", element("summary", "Numbers"), table, class_="numbers") if table else None
@@ -173,8 +172,7 @@ def readings(runs: Sequence[RunRecord], words: Callable[[RunRecord], Child]) -> 
     if len(runs) == 1:
         return element("p", texts[0], class_="reading")
     paragraphs = [element("p", reading or "Nothing to read yet.", class_="reading") for reading in texts]
-    tags = [run_tag(run) for run in runs]
-    return columns([join(tag, paragraph) for tag, paragraph in zip(tags, paragraphs, strict=True)])
+    return columns([join(run_tag(run), paragraph) for run, paragraph in zip(runs, paragraphs, strict=True)])
 
 
 def missing(run: RunRecord, sentence: str, verb: str) -> Markup:

@@ -5,7 +5,7 @@ One record fills this section, the page of ``counterpoint geometry --run``, and 
 
 from collections.abc import Sequence
 
-from counterpoint.diagnostics.evidence import ClassRecord, ClassRow, OptimumRecord
+from counterpoint.diagnostics.evidence import ClassRecord, ClassRow
 from counterpoint.report.charts.figures import data_table, missing, readings, run_title
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
@@ -15,7 +15,13 @@ from counterpoint.report.wording import count, listing, number, percent
 
 def _fill(runs: Sequence[RunRecord]) -> Markup:
     records = [(run, run.diagnosis.classes) for run in runs if run.diagnosis and run.diagnosis.classes]
-    tables = [join(run_title(run, len(runs)), class_figures(record)) for run, record in records]
+    tables = []
+    for run, record in records:
+        head, rows = class_rows(record)
+        rest = f"and {count(len(rows) - MAX_ROWS, 'class', 'classes')} more" if len(rows) > MAX_ROWS else ""
+        notes = [*filter(None, [rest]), *(record.optimum.notes if record.optimum else ())]
+        table = data_table("Classes", head, rows[:MAX_ROWS])
+        tables.append(join(run_title(run, len(runs)), table, [element("p", note, class_="note") for note in notes]))
     absent = [
         missing(run, f"{run.name} has no comparison of classes yet.", "diagnose")
         if run.diagnosis is None
@@ -41,9 +47,19 @@ def class_words(record: ClassRecord) -> list[str]:
     >>> class_words(ClassRecord(within_share=0.25, why_no_optimum="VICReg is not covered"))[1]
     'No optimum to compare with: VICReg is not covered.'
     """
-    words = [] if record.optimum is None else _distance_words(record.optimum)
+    words, optimum = [], record.optimum
+    if optimum is not None:
+        ends = "" if optimum.low is None else f" (95 % interval {number(optimum.low)} to {number(optimum.high)})"
+        held_out = "" if optimum.held_out is None else f"; of held-out samples {number(optimum.held_out)}"
+        words.append(
+            f"The cosines of class means are {number(optimum.distance)}{ends} from those at the optimum of the run's "
+            f"own loss, as the root mean square over pairs of classes{held_out}."
+        )
+        if not optimum.is_certified:
+            words.append(f"The optimum is not certified: {optimum.status}.")
+        words += [f"At the optimum {listing(group)} merge into one vector." for group in optimum.merged]
     if record.within_share is not None:
-        tail = "" if record.optimum is None else "; at the optimum none does"
+        tail = "" if optimum is None else "; at the optimum none does"
         words.append(f"{percent(record.within_share)} of the variance lies within classes{tail}.")
     words += _rare_words(record)
     if record.num_unlabelled:
@@ -51,14 +67,6 @@ def class_words(record: ClassRecord) -> list[str]:
     if record.why_no_optimum:
         words.append(f"No optimum to compare with: {record.why_no_optimum.split('; covered are')[0]}.")
     return words
-
-
-def class_figures(record: ClassRecord) -> Markup:
-    """Build the table of classes, beside the optimum if there is one, and notes on the optimum."""
-    head, rows = class_rows(record)
-    rest = f"and {count(len(rows) - MAX_ROWS, 'class', 'classes')} more" if len(rows) > MAX_ROWS else ""
-    notes = [*filter(None, [rest]), *(record.optimum.notes if record.optimum else ())]
-    return join(data_table("Classes", head, rows[:MAX_ROWS]), [element("p", note, class_="note") for note in notes])
 
 
 def class_rows(record: ClassRecord) -> tuple[list[str], list[list[str]]]:
@@ -71,18 +79,6 @@ def class_rows(record: ClassRecord) -> tuple[list[str], list[list[str]]]:
         [*_cells(record, row), number(_mean_but(a, place), 3), number(_mean_but(b, place), 3), _largest(record, a, b)]
         for place, (row, a, b) in enumerate(compared)
     ]
-
-
-def _distance_words(optimum: OptimumRecord) -> list[str]:
-    ends = "" if optimum.low is None else f" (95 % interval {number(optimum.low)} to {number(optimum.high)})"
-    held_out = "" if optimum.held_out is None else f"; of held-out samples {number(optimum.held_out)}"
-    words = [
-        f"The cosines of class means are {number(optimum.distance)}{ends} from those at the optimum of the run's own "
-        f"loss, as the root mean square over pairs of classes{held_out}."
-    ]
-    if not optimum.is_certified:
-        words.append(f"The optimum is not certified: {optimum.status}.")
-    return words + [f"At the optimum {listing(group)} merge into one vector." for group in optimum.merged]
 
 
 def _rare_words(record: ClassRecord) -> list[str]:
@@ -134,9 +130,7 @@ def _answer(run: RunRecord) -> str:
     return ", ".join(filter(None, [within, far])) or count(len(record.rows), "class", "classes")
 
 
-def _has_rare_classes(run: RunRecord) -> bool:
-    record = run.diagnosis.classes if run.diagnosis else None
-    return record is not None and record.is_imbalanced and record.rare_cosine is not None
-
-
-SECTION = Section(55, "classes", "Classes", "Where do its classes lie?", _fill, _answer, _has_rare_classes)
+SECTION = Section(
+    55, "classes", "Classes", "Where do its classes lie?", _fill, _answer,
+    lambda run: bool(run.diagnosis and run.diagnosis.classes and _rare_words(run.diagnosis.classes)),
+)  # fmt: skip

@@ -20,7 +20,15 @@ def configuration_section(runs: Sequence[RunRecord]) -> Markup:
     lost = ", ".join(run.name for run in runs if not run.settings)
     absent = element("p", f"resolved.yaml is missing: the settings of {lost} are not known.") if lost else None
     tables = _settings(configured) if configured else None
-    return join(element("h3", "Run card"), _run_card(runs), _skipped(runs), element("h3", "Settings"), tables, absent)
+    entries = [(title, [fact(run) for run in runs]) for title, fact in FACTS if any(fact(run) for run in runs)]
+    if len(runs) == 1:
+        facts = [element("div", element("dt", title), element("dd", values[0])) for title, values in entries]
+        card = element("dl", facts, class_="run-card")
+    else:
+        rows = [[title, *(value or "–" for value in values)] for title, values in entries]
+        card = data_table("Run card", ["", *(run_tag(run) for run in runs)], rows)
+        card = element("div", card, class_="run-card-table")
+    return join(element("h3", "Run card"), card, _skipped(runs), element("h3", "Settings"), tables, absent)
 
 
 def why(run: RunRecord, name: str) -> str:
@@ -56,16 +64,6 @@ def _cell(run: RunRecord, name: str) -> Markup:
     if value is None:
         return join("–")
     return join(element("code", value), element("span", why(run, name), class_="of-what"))
-
-
-def _run_card(runs: Sequence[RunRecord]) -> Markup:
-    entries = [(title, [fact(run) for run in runs]) for title, fact in FACTS if any(fact(run) for run in runs)]
-    if len(runs) == 1:
-        facts = [element("div", element("dt", title), element("dd", values[0])) for title, values in entries]
-        return element("dl", facts, class_="run-card")
-    head = ["", *(run_tag(run) for run in runs)]
-    rows = [[title, *(value or "–" for value in values)] for title, values in entries]
-    return element("div", data_table("Run card", head, rows), class_="run-card-table")
 
 
 def _joined(*names: str) -> Callable[[RunRecord], str]:

@@ -21,8 +21,6 @@ MAX_STATES = 40  # most rows of the table
 
 def _fill(runs: Sequence[RunRecord]) -> Markup:
     spectra = [(run, run.curvature) for run in runs if run.curvature is not None]
-    if not spectra:
-        return join()
     figures = [join(run_title(run, len(runs)), _spectrum_figure(run, spectrum)) for run, spectrum in spectra]
     return join(readings(runs, curvature_words), figures)
 
@@ -62,36 +60,31 @@ def curvature_words(run: RunRecord) -> str:
         return ""
     last, tau = spectrum.last, spectrum.settings.get("threshold")
     down, flat, up = last.masses.below, last.masses.within, last.masses.above
-    words = (
+    words = [
         f"Of {count(spectrum.num_parameters, 'direction')} in the space of weights, {_interval(down)} curve down by "
         f"more than {number(tau)}, {_interval(flat)} are flat within {number(tau)}, {_interval(up)} curve up by more "
         f"(95 % intervals; certain: {down.at_least:,} down, {up.at_least:,} up)."
+    ]
+    words.append(
+        f"As the loss curves down along some direction (eigenvalue {number(last.smallest[0].value)} or less), this is "
+        f"no local minimum; at a strict saddle the gradient, of length {number(last.gradient_norm)}, would be 0."
+        if last.has_negative_curvature
+        else "No direction was found along which the loss curves down, which does not prove that there is none."
     )
-    return " ".join([words, _saddle_words(spectrum), _check_words(spectrum)]).strip()
+    failed = {check.name for state in spectrum.states for check in state.found.certificates if not check.holds}
+    if failed:
+        words.append(f"Certificates failed ({printable(', '.join(sorted(failed)))}): do not trust these figures.")
+    else:
+        checked = [check for check in last.certificates if check.defect is not None]
+        worst = max((check.defect or 0.0 for check in checked), default=0.0)
+        num_checked = count(len(checked), "certificate")
+        words.append(f"The products were checked: {num_checked}, off by {number(worst, 2)} at most.")
+    return " ".join(words)
 
 
 def _interval(mass: Mass) -> str:
     low, high = mass.count
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _saddle_words(spectrum: HessianSpectrum) -> str:
-    last = spectrum.last
-    if not last.has_negative_curvature:
-        return "No direction was found along which the loss curves down, which does not prove that there is none."
-    return (
-        f"As the loss curves down along some direction (eigenvalue {number(last.smallest[0].value)} or less), this is "
-        f"no local minimum; at a strict saddle the gradient, of length {number(last.gradient_norm)}, would be 0."
-    )
-
-
-def _check_words(spectrum: HessianSpectrum) -> str:
-    failed = [check.name for state in spectrum.states for check in state.found.certificates if not check.holds]
-    if failed:
-        return f"Certificates failed ({printable(', '.join(sorted(set(failed))))}): do not trust these figures."
-    checked = [check for check in spectrum.last.certificates if check.defect is not None]
-    worst = max((check.defect or 0.0 for check in checked), default=0.0)
-    return f"The products were checked: {count(len(checked), 'certificate')}, off by {number(worst, 2)} at most."
 
 
 def _state_table(run: RunRecord, spectrum: HessianSpectrum) -> Markup:

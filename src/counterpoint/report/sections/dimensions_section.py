@@ -44,7 +44,22 @@ def dimensions_section(runs: Sequence[RunRecord], step: int) -> Markup:
         return join(absent)
     pictures = pictures_of(runs, step)
     lists = [join(run_title(run, len(runs)), _list(run, pictures.get(run.order), len(sampled))) for run in sampled]
-    return join(readings(sampled, dimension_words), _how_to_read(sampled), _controls(sampled), columns(lists), absent)
+    is_part = any(len(run.samples) < run.samples.num_samples for run in sampled)
+    strongest = "the strongest of the samples on the map" if is_part else "the samples with the largest values"
+    how_to_read = (
+        f"Each dimension of the embedding with {strongest}, the strongest first. Share active, expected activation "
+        "(mean absolute value at unit length), and the commonest class with its share of the samples that it is active "
+        "on are of all samples. No class is named where that share is not beyond chance."
+    )
+    note = element("p", how_to_read, class_="note")
+    is_labelled = any(len(run.samples.labels_N) for run in sampled)
+    controls = [
+        choice("dims-sort", "Sort by", [pair for pair in SORTS if is_labelled or pair[0] != "purity"]),
+        choice("dims-kind", "Show", [pair for pair in KINDS if is_labelled or pair[0] not in ("named", "pure")]),
+        element("output", id="dims-count"),
+    ]
+    tools = element("div", controls, class_="needs-script table-tools")
+    return join(readings(sampled, dimension_words), note, tools, columns(lists), absent)
 
 
 def dimension_words(run: RunRecord) -> str:
@@ -90,28 +105,6 @@ def kinds_of(collection: Collection, dim: int) -> list[str]:
         "silent": fires == 0,
     }
     return [kind for kind, does in holds.items() if does]
-
-
-def _how_to_read(runs: Sequence[RunRecord]) -> Markup:
-    is_part = any(len(run.samples) < run.samples.num_samples for run in runs)
-    samples = "the strongest of the samples on the map" if is_part else "the samples with the largest values"
-    words = (
-        f"Each dimension of the embedding with {samples}, the strongest first. Share active, expected activation (mean "
-        "absolute value at unit length), and the commonest class with its share of the samples that it is active on "
-        "are of all samples. No class is named where that share is not beyond chance."
-    )
-    return element("p", words, class_="note")
-
-
-def _controls(runs: Sequence[RunRecord]) -> Markup:
-    is_labelled = any(len(run.samples.labels_N) for run in runs)
-    sorts = [pair for pair in SORTS if is_labelled or pair[0] != "purity"]
-    kinds = [pair for pair in KINDS if is_labelled or pair[0] not in ("named", "pure")]
-    chosen = [
-        choice(f"dims-{key}", words, pairs)
-        for key, words, pairs in (("sort", "Sort by", sorts), ("kind", "Show", kinds))
-    ]
-    return element("div", chosen, element("output", id="dims-count"), class_="needs-script table-tools")
 
 
 def _list(run: RunRecord, pictures: PicturePlaces | None, num_runs: int) -> Markup:

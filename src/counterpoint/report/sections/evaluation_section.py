@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from counterpoint.core.metric import KEEPING, Metric, Unit, in_condition, is_apart
+from counterpoint.core.metric import KEEPING, in_condition, is_apart
 from counterpoint.core.run_records import EvaluationRow, corruption_means
 from counterpoint.report.charts.chart_frame import ChartText, percent_axis
 from counterpoint.report.charts.drawings import IntervalGroup, IntervalRow, interval_drawing
@@ -22,28 +22,30 @@ WIDTH = 820.0
 
 def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
     """Draw every accuracy with its interval, list them, and state the protocols in words."""
-    evaluated_runs = [_without_conditions(run) for run in runs if run.evaluation and run.evaluation.rows]
-    absent = absences([run for run in runs if not (run.evaluation and run.evaluation.rows)], "evaluation", "evaluate")
+    evaluated_runs = []
+    for run in runs:
+        if run.evaluation and run.evaluation.rows:
+            # Figures under corruptions, and with a part of the features, have tables of their own.
+            rows = tuple(row for row in run.evaluation.rows if not is_apart(row.protocol))
+            evaluated_runs.append(replace(run, evaluation=run.evaluation.model_copy(update={"rows": rows})))
+    absent = absences([run for run in runs if not run.rows], "evaluation", "evaluate")
     elsewhere = _on_other_data(runs)
     if not evaluated_runs:
         return join(absent, elsewhere)
     drawn = _figure(evaluated_runs, len(runs))
     beyond = join(_under_corruptions(runs), _with_fewer_features(runs))
-    words = readings(runs, baseline_words)
-    return join(words, drawn, _protocols(evaluated_runs), beyond, absent, elsewhere)
-
-
-def _without_conditions(run: RunRecord) -> RunRecord:
-    """Leave out the figures that have tables of their own: under corruptions, and with a part of the features."""
-    assert run.evaluation is not None
-    rows = tuple(row for row in run.evaluation.rows if not is_apart(row.protocol))
-    return replace(run, evaluation=run.evaluation.model_copy(update={"rows": rows}))
+    protocols = [_protocol_words(run) for run in evaluated_runs]
+    tags = [(run_tag(run), " ") for run in evaluated_runs]
+    if len(set(protocols)) == 1:  # what all runs share is written once
+        protocols, tags = protocols[:1], [None]
+    stated = [element("p", tag, words, class_="protocol") for tag, words in zip(tags, protocols, strict=True)]
+    return join(readings(runs, baseline_words), drawn, stated, beyond, absent, elsewhere)
 
 
 def _under_corruptions(runs: Sequence[RunRecord]) -> Markup | None:
     tables = []
     for run in runs:
-        for classifier, by_corruption in corruption_means(run.evaluation.rows if run.evaluation else ()).items():
+        for classifier, by_corruption in corruption_means(run.rows).items():
             features = list(dict.fromkeys(name for means in by_corruption.values() for name in means))
             rows = [
                 [corruption, *(figure_of("share", means.get(name)) for name in features)]
@@ -57,12 +59,8 @@ def _under_corruptions(runs: Sequence[RunRecord]) -> Markup | None:
 
 def baseline_words(run: RunRecord) -> str:
     """Compare the representation with the best baseline by each metric that is always measured."""
-    if run.evaluation is None:
-        return ""
     # Up to twenty metrics can be requested: their figures are in the table.
-    protocols = [
-        name for name in dict.fromkeys(row.protocol for row in run.evaluation.rows) if not metric_of(name).on_request
-    ]
+    protocols = [name for name in dict.fromkeys(row.protocol for row in run.rows) if not metric_of(name).on_request]
     return " ".join(words for protocol in protocols if (words := _protocol_comparison(run, protocol)))
 
 
@@ -77,19 +75,15 @@ def _protocol_comparison(run: RunRecord, protocol: str) -> str:
     gain = own.figure - (best.figure or 0.0)
     size = sized(metric.unit, abs(gain))
     side = f"{size} {'above' if gain > 0 else 'below'} {best.features} ({figure_of(metric.unit, best.figure)})"
-    return f"{words}, {side}; {_paired_words(own, best, metric)}."
-
-
-def _paired_words(own: EvaluationRow, other: EvaluationRow, metric: Metric) -> str:
-    difference = own.minus(other)
+    difference = own.minus(best)
     if difference is None:
-        return f"whether that is chance is not known ({why_unpaired(own, other)})"
+        return f"{words}, {side}; whether that is chance is not known ({why_unpaired(own, best)})."
     verdict = "they are told apart" if difference.is_told_apart else "they are not told apart"
-    return f"on the same queries {verdict} ({difference_words(difference, metric.unit)})"
+    return f"{words}, {side}; on the same queries {verdict} ({difference_words(difference, metric.unit)})."
 
 
 def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
-    rows = [row for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]]
+    rows = [row for run in runs for row in run.rows[:MAX_ROWS]]
     # Only shares can share one axis.
     drawn = [row for row in rows if metric_of(row.protocol).unit == "share"]
     if not drawn:
@@ -112,7 +106,7 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
 
 
 def _interval_group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalGroup:
-    own = [(run, row) for run in runs if run.evaluation for row in run.evaluation.rows if row.protocol == protocol]
+    own = [(run, row) for run in runs for row in run.rows if row.protocol == protocol]
     labels = list(dict.fromkeys(row.features for _, row in own))[:MAX_ROWS]
     rows = [
         IntervalRow(
@@ -137,9 +131,7 @@ def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float,
 
 
 def _figure_table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
-    keys = dict.fromkeys(
-        (row.protocol, row.features) for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]
-    )
+    keys = dict.fromkeys((row.protocol, row.features) for run in runs for row in run.rows[:MAX_ROWS])
     protocols = list(dict.fromkeys(protocol for protocol, _ in keys))
     rows = [
         [metric_of(protocol).short, features, *(_cell(evaluated(run, protocol, features)) for run in runs)]
@@ -177,14 +169,6 @@ def _on_other_data(runs: Sequence[RunRecord]) -> Markup | None:
     return join(element("h3", "On other data"), note, data_table("Evaluations on other data", head, rows))
 
 
-def _protocols(runs: Sequence[RunRecord]) -> Markup:
-    """State split and protocols in words; what all runs share is written once."""
-    words = {run.name: _protocol_words(run) for run in runs}
-    if len(set(words.values())) == 1:
-        return element("p", next(iter(words.values())), class_="protocol")
-    return join(element("p", run_tag(run), " ", words[run.name], class_="protocol") for run in runs)
-
-
 def _protocol_words(run: RunRecord) -> str:
     assert run.evaluation is not None
     split = run.evaluation.split
@@ -204,12 +188,10 @@ def _protocol_words(run: RunRecord) -> str:
 def _metric_words(row: EvaluationRow) -> str:
     """State a metric: its words with the settings they name, then the settings that they do not."""
     metric, settings = metric_of(row.protocol), flatten(row.settings)
-
     # "[ by {similarity} similarity]" stays only where the settings of the row name a similarity.
-    def if_known(part: re.Match[str]) -> str:
-        return part[1] if _settings_in(part[1]) <= settings.keys() else ""
-
-    wording = re.sub(r"\[(.*?)\]", if_known, metric.wording)
+    wording = re.sub(
+        r"\[(.*?)\]", lambda part: part[1] if _settings_in(part[1]) <= settings.keys() else "", metric.wording
+    )
     rest = [f"{key} {value}" for key, value in settings.items() if key not in _settings_in(wording)]
     details = "; ".join(part for part in (wording.format_map(settings), ", ".join(rest)) if part)
     return f"{metric.title}: {details}." if details else ""
@@ -223,29 +205,27 @@ def _with_fewer_features(runs: Sequence[RunRecord]) -> Markup | None:
     tables = []
     for run in runs:
         points: dict[tuple[str, str], list[EvaluationRow]] = {}
-        for row in run.evaluation.rows if run.evaluation else ():
+        for row in run.rows:
             name, condition = in_condition(row.protocol)
             if condition.startswith(KEEPING) and {"kept", "order"} <= row.settings.keys():
                 points.setdefault((name, row.features), []).append(row)
         tag = run_tag(run) if len(runs) > 1 else None
         for (name, features), rows in points.items():
-            label = f"{metric_of(name).title}, {features}"
-            tables.append(join(element("p", tag, " ", label), _selection_table(label, rows, metric_of(name).unit)))
+            metric = metric_of(name)
+            label = f"{metric.title}, {features}"
+            orders = list(dict.fromkeys(str(row.settings["order"]) for row in rows))
+            figures = {(int(row.settings["kept"]), str(row.settings["order"])): row.figure for row in rows}
+            cells = [
+                [number(size), *(figure_of(metric.unit, figures.get((size, order))) for order in orders)]
+                for size in sorted({size for size, _ in figures})
+            ]
+            table = data_table(label, ["features kept", *orders], cells)
+            tables.append(join(element("p", tag, " ", label), table))
     return join(element("h3", "With a part of the features"), tables[:MAX_TABLES]) if tables else None
 
 
-def _selection_table(label: str, rows: Sequence[EvaluationRow], unit: Unit) -> Markup:
-    orders = list(dict.fromkeys(str(row.settings["order"]) for row in rows))
-    figures = {(int(row.settings["kept"]), str(row.settings["order"])): row.figure for row in rows}
-    cells = [
-        [number(size), *(figure_of(unit, figures.get((size, order))) for order in orders)]
-        for size in sorted({size for size, _ in figures})
-    ]
-    return data_table(label, ["features kept", *orders], cells)
-
-
 def _answer(run: RunRecord) -> str:
-    measured = [metric_of(row.protocol) for row in run.evaluation.rows] if run.evaluation else []
+    measured = [metric_of(row.protocol) for row in run.rows]
     metrics = {metric.name: metric for metric in measured if not metric.on_request}
     figures = [(metric, evaluated(run, metric.name)) for metric in metrics.values()]
     return ", ".join(f"{metric.short} {figure_of(metric.unit, row.figure)}" for metric, row in figures if row)

@@ -15,7 +15,16 @@ PLURALS = {"warning": "warnings", "note": "notes"}
 
 
 def _fill(runs: Sequence[RunRecord]) -> Markup:
-    return columns([join(run_title(run, len(runs)), _cards(run, len(runs))) for run in runs])
+    items = []
+    for run in runs:
+        cards = missing(run, "No findings yet.", "diagnose")
+        if run.diagnosis is not None:
+            # place is that in the file, not in this order: anchors must not depend on the sorting.
+            ordered = by_severity(run.diagnosis.findings)[:MAX_FINDINGS]
+            drawn = [_card(run, place, finding, is_first=at == 0) for at, (place, finding) in enumerate(ordered)]
+            cards = element("div", drawn, class_="cards" if len(runs) == 1 else "cards stacked")
+        items.append(join(run_title(run, len(runs)), cards))
+    return columns(items)
 
 
 def tally(run: RunRecord) -> str:
@@ -31,33 +40,27 @@ def tally(run: RunRecord) -> str:
     return f"{count(len(levels), 'check')}: {listing(counts)}"
 
 
-def _cards(run: RunRecord, num_runs: int) -> Markup:
-    if run.diagnosis is None:
-        return missing(run, "No findings yet.", "diagnose")
-    # place is that in the file, not in this order: anchors must not depend on the sorting.
-    ordered = by_severity(run.diagnosis.findings)[:MAX_FINDINGS]
-    cards = [_card(run, place, finding, is_first=at == 0) for at, (place, finding) in enumerate(ordered)]
-    return element("div", cards, class_="cards" if num_runs == 1 else "cards stacked")
-
-
 def _card(run: RunRecord, place: int, finding: Finding, *, is_first: bool) -> Markup:
     title = element("h3", badge(finding.level), " ", prose(finding.title or finding.name))
-    look, is_open = f"card level-{finding.level}", is_first and finding.level != "good"
-    body = _card_body(finding, run.path)
-    anchor = finding_anchor(run, place)
-    return element("details", element("summary", title), body, class_=look, id=anchor, open=is_open)
-
-
-def _card_body(finding: Finding, path: str) -> Markup:
     is_good = finding.level == "good"
     parts = [("Otherwise, try: " if is_good else "Try: ", finding.remedy)]
     if not is_good:
         parts = [("To confirm: ", finding.confirm), *parts, ("Tried: ", finding.experience)]
         parts.append(("It cannot tell ", finding.cannot_tell))
     lines = [
-        element("p", element("strong", name), prose(words, path), class_="remedy") for name, words in parts if words
+        element("p", element("strong", name), prose(words, run.path), class_="remedy") for name, words in parts if words
     ]
-    return join(_measurement(finding), element("p", prose(finding.text, path)) if finding.text else None, *lines)
+    text = element("p", prose(finding.text, run.path)) if finding.text else None
+    return element(
+        "details",
+        element("summary", title),
+        _measurement(finding),
+        text,
+        lines,
+        class_=f"card level-{finding.level}",
+        id=finding_anchor(run, place),
+        open=is_first and not is_good,
+    )
 
 
 def _measurement(finding: Finding) -> Markup | None:
@@ -65,15 +68,14 @@ def _measurement(finding: Finding) -> Markup | None:
         return None
     ends = "" if finding.low is None or finding.high is None else f" ({number(finding.low)} to {number(finding.high)})"
     value = element("span", "measured ", element("strong", number(finding.measured)), ends)
-    if finding.reference is None:
-        return element("p", value, class_="measurement")
-    name = f" ({finding.reference_name})" if finding.reference_name else ""
-    reference = element("span", "reference ", element("strong", number(finding.reference)), name)
+    reference = None
+    if finding.reference is not None:
+        name = f" ({finding.reference_name})" if finding.reference_name else ""
+        reference = element("span", "reference ", element("strong", number(finding.reference)), name)
     return element("p", value, reference, class_="measurement")
 
 
-def _has_problems(run: RunRecord) -> bool:
-    return run.diagnosis is not None and run.diagnosis.level in ("warning", "severe")
-
-
-SECTION = Section(20, "findings", "Findings", "Why, and what to try?", _fill, tally, _has_problems)
+SECTION = Section(
+    20, "findings", "Findings", "Why, and what to try?", _fill, tally,
+    lambda run: run.diagnosis is not None and run.diagnosis.level in ("warning", "severe"),
+)  # fmt: skip

@@ -40,7 +40,7 @@ TERMS = {
 def _fill(runs: Sequence[RunRecord]) -> Markup:
     thresholds = {run.diagnosis.settings.get("sparsity_threshold") for run in runs if run.diagnosis}
     limits = [number(threshold) for threshold in thresholds if threshold is not None]
-    used = {metric_of(row.protocol).name for run in runs if run.evaluation for row in run.evaluation.rows}
+    used = {metric_of(row.protocol).name for run in runs for row in run.rows}
     used |= {name for name in DIAGNOSTICS if any(run.measured(at, name) is not None for run in runs for at in PLACES)}
     metrics = [each for each in (*EVALUATION.values(), *DIAGNOSTICS.values()) if each.is_shown and each.name in used]
     measures = [(metric.title, f"{metric.definition} ({metric.source})") for metric in metrics]

@@ -3,6 +3,7 @@
 A lead is what a test in pairs supports, and nothing else.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -14,7 +15,7 @@ from counterpoint.diagnostics.gain import CLASSIFIERS, UNTRAINED_ENCODER, common
 from counterpoint.report.charts.figures import data_table, run_tag
 from counterpoint.report.markup import Child, Markup, element, join, prose
 from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, RunRecord
-from counterpoint.report.wording import figure_of, interval, listing, percent, sized, sized_interval
+from counterpoint.report.wording import figure_of, interval, listing, percent, sized
 
 SHORT_NAMES = {UNTRAINED_ENCODER: "untrained encoder"}  # any other baseline is the raw input
 SAME_WITHIN = 0.01  # relative difference below which numbers without an interval count as equal
@@ -111,8 +112,10 @@ def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
         return Outcome(None, "not compared: other data")
     is_higher = metric.is_higher_better is not False
     best, *others = sorted(measured, key=lambda run: headline.value(run) or 0.0, reverse=is_higher)
-    # Equality comes before tests: two equal numbers have no leader.
-    equal = [run for run in others if _are_equal(headline, best, run)]
+    # Equality comes before tests: two equal numbers have no leader. Figures with queries are equal only if they are the
+    # same; the test judges any difference.
+    tolerance, top = 0.0 if headline.is_evaluated else SAME_WITHIN, headline.value(best) or 0.0
+    equal = [run for run in others if math.isclose(top, headline.value(run) or 0.0, rel_tol=tolerance)]
     if equal:
         return Outcome(None, f"{listing([best.name, *(run.name for run in equal)])} are practically equal")
     # No interval, no lead: which number is larger is all that can be said.
@@ -142,13 +145,6 @@ def _lead_words(metric: Metric, pairs: Sequence[RunPair]) -> str:
     return "".join(f", {part}" for part in parts if part)
 
 
-def _are_equal(headline: Headline, run: RunRecord, other: RunRecord) -> bool:
-    first, second = headline.value(run) or 0.0, headline.value(other) or 0.0
-    # Figures with queries are equal only if they are the same; the test judges any difference.
-    tolerance = 0.0 if headline.is_evaluated else SAME_WITHIN * max(abs(first), abs(second))
-    return abs(first - second) <= tolerance
-
-
 def side_by_side(runs: Sequence[RunRecord]) -> Markup:
     """Set the headline numbers in rows and the runs in columns."""
     # Metrics of single dimensions say something only if the dimensions are meant to be read.
@@ -158,7 +154,15 @@ def side_by_side(runs: Sequence[RunRecord]) -> Markup:
     head = ["", *(run_tag(run) for run in runs), "in words"]
     table = element("div", data_table("Headline numbers of the runs", head, rows), class_="headline")
     how = element("details", element("summary", "What the answer is based on"), _caveat(runs), class_="more")
-    return join(_comparability_notice(runs), table, how)
+    fingerprints = {run.card.data_fingerprint for run in runs if run.card.data_fingerprint}
+    queries = {run.evaluation.split.num_queries for run in runs if run.evaluation}
+    notice = ""
+    if len(fingerprints) > 1:
+        names = listing(sorted({run.card.data or run.name for run in runs}))
+        notice = f"These runs used different data ({names}): their accuracies do not compare."
+    elif len(queries) > 1:
+        notice = "These runs were tested on different numbers of queries: compare with care."
+    return join(element("p", notice, class_="notice") if notice else None, table, how)
 
 
 def _row(headline: Headline, runs: Sequence[RunRecord]) -> list[Child]:
@@ -180,18 +184,6 @@ def _cell(headline: Headline, run: RunRecord, ahead: RunRecord | None) -> Child:
     return join(words, [element("span", text, class_="of-what") for text in details if text])
 
 
-def _comparability_notice(runs: Sequence[RunRecord]) -> Markup | None:
-    fingerprints = {run.card.data_fingerprint for run in runs if run.card.data_fingerprint}
-    queries = {run.evaluation.split.num_queries for run in runs if run.evaluation}
-    words = ""
-    if len(fingerprints) > 1:
-        names = listing(sorted({run.card.data or run.name for run in runs}))
-        words = f"These runs used different data ({names}): their accuracies do not compare."
-    elif len(queries) > 1:
-        words = "These runs were tested on different numbers of queries: compare with care."
-    return element("p", words, class_="notice") if words else None
-
-
 def _caveat(runs: Sequence[RunRecord]) -> Markup:
     seeds = sorted({str(run.card.seed) for run in runs if run.card.seed is not None})
     here = f" ({'seed' if len(seeds) == 1 else 'seeds'} {listing(seeds)} here)" if seeds else ""
@@ -209,20 +201,15 @@ def _caveat(runs: Sequence[RunRecord]) -> Markup:
 def _pairs(headline: Headline, runs: Sequence[RunRecord]) -> list[RunPair]:
     """Compare the first run with each of the others; p is corrected (Holm) for the pairs of all runs."""
     pairs = list(combinations([(run, row) for run in runs if (row := headline.row(run))], 2))
-    reasons = [_why_not(*first, *second) for first, second in pairs]
-    differences = [
-        None if why else row.minus(beside) for ((_, row), (_, beside)), why in zip(pairs, reasons, strict=True)
-    ]
+    differences, reasons = [], []
+    for (run, row), (other, beside) in pairs:
+        difference = row.minus(beside)
+        queries = {each.evaluation.split.query_fingerprint for each in (run, other) if each.evaluation}
+        is_same = len(queries) == 1 and None not in queries
+        reasons.append(why_unpaired(row, beside) if difference is None else "" if is_same else OTHER_QUERIES)
+        differences.append(None if reasons[-1] else difference)
     compared = zip(pairs, corrected(differences), reasons, strict=True)
     return [RunPair(other, difference, why) for ((run, _), (other, _)), difference, why in compared if run is runs[0]]
-
-
-def _why_not(run: RunRecord, row: EvaluationRow, other: RunRecord, other_row: EvaluationRow) -> str:
-    """Say why there is no paired test; empty if there is one."""
-    if row.minus(other_row) is None:
-        return why_unpaired(row, other_row)
-    queries = {each.evaluation.split.query_fingerprint for each in (run, other) if each.evaluation}
-    return "" if len(queries) == 1 and None not in queries else OTHER_QUERIES
 
 
 def why_unpaired(row: EvaluationRow, other: EvaluationRow) -> str:
@@ -237,4 +224,5 @@ def difference_words(difference: Difference, unit: Unit) -> str:
     >>> difference_words(Difference(-0.02, -0.03, -0.01, 0.004, "exact McNemar test"), "share").replace(NO_BREAK, " ")
     '95 % interval −3.0 to −1.0 points, p = 0.004'
     """
-    return f"95 % interval {sized_interval(unit, difference.low, difference.high)}, p {written_p(difference.p)}"
+    low, high = sized(unit, difference.low), sized(unit, difference.high)
+    return f"95 % interval {low.removesuffix(' points')} to {high}, p {written_p(difference.p)}"

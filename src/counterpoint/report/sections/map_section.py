@@ -102,27 +102,22 @@ def map_section(runs: Sequence[RunRecord], step: int) -> Markup:
         return join(absent)
     pictures = pictures_of(runs, step)
     maps = [join(run_title(run, len(runs)), _map(run, layouts_of(run), pictures.get(run.order))) for run in mapped]
+    field = element(
+        "input", type="search", id="search", autocomplete="off", spellcheck="false", aria_describedby="found"
+    )
+    label = element("label", "Find samples and dimensions by file name, class or number", for_="search")
+    tally = element("output", id="found", for_="search")
+    search = element("div", label, field, tally, class_="search")
     how_to_use = element("p", HOW_TO_USE, class_="note needs-script")
     limits = element("p", LIMITS, class_="protocol")
-    return join(_search_field(), maps, how_to_use, limits, absent)
+    search_and_hits = element("div", search, element("ol", class_="hits"), class_="needs-script")
+    return join(search_and_hits, maps, how_to_use, limits, absent)
 
 
 def _answer(run: RunRecord) -> str:
     if run.collection is None:
         return ""
     return f"A map of {count(len(run.collection), 'sample')}, with a search"
-
-
-def _search_field() -> Markup:
-    """Build the search field, which works and shows only with JavaScript."""
-    field = element(
-        "input", type="search", id="search", autocomplete="off", spellcheck="false", aria_describedby="found"
-    )
-    label = element("label", "Find samples and dimensions by file name, class or number", for_="search")
-    tally = element("output", id="found", for_="search")
-    return element(
-        "div", element("div", label, field, tally, class_="search"), element("ol", class_="hits"), class_="needs-script"
-    )
 
 
 def _map(run: RunRecord, layouts: Sequence[Drawn], pictures: PicturePlaces | None) -> Markup:
@@ -252,18 +247,15 @@ def still_map(layout: Drawn, groups: Groups | None, words: str) -> Markup:
     points_N2 = np.rint(20 + layout.points_N2 / GRID * (SIDE - 40)).astype(int)
     points_N2[:, 1] = SIDE - points_N2[:, 1]
     of_N = np.full(len(points_N2), OTHERS) if groups is None else groups.of_N
-    group_numbers = [OTHERS, *range(len(groups.names) if groups else 0)]
-    dots = [_dots(points_N2[of_N == group], group) for group in group_numbers if (of_N == group).any()]
+    dots = []
+    for group in (OTHERS, *range(len(groups.names) if groups else 0)):
+        shape, dx, dy = ("h0", 0, 0) if group == OTHERS else SHAPES[marker_of(group)]
+        look = "dots" if group == OTHERS else LOOKS[marker_of(group)]
+        if path := "".join(f"M{x + dx} {y + dy}{shape}" for x, y in points_N2[of_N == group].tolist()):
+            dots.append(element("path", d=path, class_=f"{look} {colour_of(group)}"))
     names = _names(points_N2, groups) if groups else None
     described = [element("title", f"Map: {layout.name}"), element("desc", words)]
     return element("svg", described, dots, names, class_="chart still", role="img", viewBox=f"0 0 {SIDE} {SIDE}")
-
-
-def _dots(points_M2: NDArray[np.int64], group: int) -> Markup:
-    shape, dx, dy = ("h0", 0, 0) if group == OTHERS else SHAPES[marker_of(group)]
-    path = "".join(f"M{x + dx} {y + dy}{shape}" for x, y in points_M2.tolist())
-    look = "dots" if group == OTHERS else LOOKS[marker_of(group)]
-    return element("path", d=path, class_=f"{look} {colour_of(group)}")
 
 
 def _names(points_N2: NDArray[np.int64], groups: Groups) -> list[Markup]:

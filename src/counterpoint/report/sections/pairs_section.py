@@ -24,6 +24,7 @@ from counterpoint.report.wording import NO_BREAK, cosine, count, number, percent
 
 TITLE = "Cosines of pairs in the embedding"
 LESS_OVERLAP = "The less the two overlap, the better pairs are told apart."
+CHANCE = f"(chance: 50{NO_BREAK}%)"
 POSITIVE, NEGATIVE = "two views of one sample", "different samples"
 
 
@@ -49,39 +50,31 @@ def separation(histogram: Histogram | None) -> float | None:
 
 
 def _pair_words(run: RunRecord) -> str:
-    held_out = run.diagnosis.held_out if run.diagnosis else None
-    parts = [_cosine_words(run), _separation_words(run), _change_words(run)]
-    return " ".join(filter(None, [*parts, held_out_words(held_out) if held_out else ""]))
-
-
-def _cosine_words(run: RunRecord) -> str:
+    words = []
     positive, negative = run.measured(EMBEDDING, "positive_cosine"), run.measured(EMBEDDING, "negative_cosine")
-    if positive is None or negative is None:
-        return ""
-    return (
-        f"In the embedding, two views of one sample have a mean cosine of {cosine(positive)}, "
-        f"different samples {cosine(negative)}."
-    )
-
-
-def _separation_words(run: RunRecord) -> str:
+    if positive is not None and negative is not None:
+        words.append(
+            f"In the embedding, two views of one sample have a mean cosine of {cosine(positive)}, "
+            f"different samples {cosine(negative)}."
+        )
     measured = separation(run.cosines)
-    if measured is None:
-        return ""
-    share = percent(measured)
-    return f"A pair of views is closer than a pair of different samples in {share} of draws (chance: 50{NO_BREAK}%)."
-
-
-def _change_words(run: RunRecord) -> str:
+    if measured is not None:
+        words.append(
+            f"A pair of views is closer than a pair of different samples in {percent(measured)} of draws {CHANCE}."
+        )
     names = ("alignment", "uniformity")
     pairs = [(name, run.measured(UNTRAINED, name), run.measured(REPRESENTATION, name)) for name in names]
-    parts = [
+    changes = [
         f"{'improved' if new < old else 'worsened'} {name} from {number(old)} to {number(new)}"
         for name, old, new in pairs
         # Compared as written: a change beyond the digits shown would read "from 1.2 to 1.2".
         if old is not None and new is not None and number(old) != number(new)
     ]
-    return f"Training {' and '.join(parts)} in the representation (lower is better in both)." if parts else ""
+    if changes:
+        words.append(f"Training {' and '.join(changes)} in the representation (lower is better in both).")
+    if run.diagnosis and run.diagnosis.held_out:
+        words.append(held_out_words(run.diagnosis.held_out))
+    return " ".join(filter(None, words))
 
 
 def _cosine_figure(run: RunRecord, histogram: Histogram, num_runs: int) -> Markup:
@@ -134,8 +127,7 @@ def held_out_words(record: HeldOutRecord) -> str:
 
 def _answer(run: RunRecord) -> str:
     measured = separation(run.cosines)
-    chance = f"(chance: 50{NO_BREAK}%)"
-    return "" if measured is None else f"Two views are closer than two samples in {percent(measured)} of draws {chance}"
+    return "" if measured is None else f"Two views are closer than two samples in {percent(measured)} of draws {CHANCE}"
 
 
 SECTION = Section(50, "pairs", "Pairs", "Does it tell same from different?", _fill, _answer)

@@ -43,7 +43,7 @@ def _fill(runs: Sequence[RunRecord]) -> Markup:
     absent = absences([run for run in runs if not run.spectra], "spectra", "diagnose")
     # All runs share an axis of powers of ten, down to the floor of the arithmetic if a spectrum reaches it.
     spectra = [values for run in drawn for values in run.spectra.values() if values.size]
-    exponents = [exponent for values in spectra for exponent in log_values(values, rounding(values))]
+    exponents = [exponent for values in spectra for exponent in log_values(values)]
     y_axis, words = decade_axis("singular value of the covariance", exponents), readings(runs, _rank_words)
     figures = [_figure(run, y_axis, len(runs)) for run in drawn]
     if len(runs) == 1:
@@ -52,13 +52,22 @@ def _fill(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _rank_words(run: RunRecord) -> str:
-    parts = [_place_rank_words(run, place) for place in (REPRESENTATION, EMBEDDING)]
-    words = "; ".join(part for part in parts if part)
-    if not words:
+    parts = []
+    for name in (REPRESENTATION, EMBEDDING):
+        rank, ceiling = run.measured(name, "effective_rank"), run.measured(name, "rank_ceiling")
+        most = f" of at most {number(ceiling)}" if ceiling is not None else ""
+        if rank is not None:
+            parts.append(f"the {name} spreads over {number(rank)}{most} dimensions")
+    if not parts:
         return ""
+    words = "; ".join(parts)
     before = run.measured(UNTRAINED, "effective_rank")
     tail = f" Before training the representation used {number(before)}." if before is not None else ""
-    return f"{words[0].upper()}{words[1:]}.{tail}{_dead_words(run)}"
+    if num_dead := run.measured(EMBEDDING, "dead_dims"):
+        place = run.place(EMBEDDING)
+        total = f" of {number(place.num_dims)}" if place and place.num_dims else ""
+        tail += f" In the embedding, {number(num_dead)}{total} dimensions are never active."
+    return f"{words[0].upper()}{words[1:]}.{tail}"
 
 
 def _answer(run: RunRecord) -> str:
@@ -69,30 +78,21 @@ def _answer(run: RunRecord) -> str:
     return f"It uses {used} of them: {number(rank)} of at most {number(most)}"
 
 
-def _place_rank_words(run: RunRecord, name: str) -> str:
-    rank, ceiling = run.measured(name, "effective_rank"), run.measured(name, "rank_ceiling")
-    most = f" of at most {number(ceiling)}" if ceiling is not None else ""
-    return "" if rank is None else f"the {name} spreads over {number(rank)}{most} dimensions"
-
-
-def _dead_words(run: RunRecord) -> str:
-    place, num_dead = run.place(EMBEDDING), run.measured(EMBEDDING, "dead_dims")
-    total = f" of {number(place.num_dims)}" if place and place.num_dims else ""
-    return f" In the embedding, {number(num_dead)}{total} dimensions are never active." if num_dead else ""
-
-
 def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
     spectra = run.spectra
     lines = [_line(run, place, values, num_runs) for place, values in spectra.items() if values.size]
-    floors = [floor_reference(values, rounding(values)) for values in spectra.values()]
-    # Each line may have a floor of its own; the floors lie close to each other, so only the first is named.
-    references = [floor for floor in floors if floor is not None][:1]
+    floors = [
+        Reference(FLOOR_WORDS, math.log10(floor))
+        for values in spectra.values()
+        if values.size and values[0] > (floor := rounding(values)) > 0 and values[-1] <= floor
+    ]
     band = None if run.band is None else spectrum_band(run.band, y_axis)
     words = ChartText(f"Spectra of {run.name}", _rank_words(run) or "Singular values in descending order.")
     # Each run has its own index axis, as widths may differ; 2: a single value needs a range, too.
-    longest = max((len(values) for values in spectra.values()), default=2)
-    x_axis = linear_axis("index", [1.0, float(max(longest, 2))], num_ticks=6, is_whole=True)
-    draw = line_drawing(words, (x_axis, y_axis), lines, references, band)
+    longest = max(2, *map(len, spectra.values()))
+    x_axis = linear_axis("index", [1.0, float(longest)], num_ticks=6, is_whole=True)
+    # Each line may reach a floor of its own; the floors lie close to each other, so only the first is named.
+    draw = line_drawing(words, (x_axis, y_axis), lines, floors[:1], band)
     title = run_tag(run) if num_runs > 1 else TITLE
     note = HOW_TO_READ + (BAND_WORDS if band else "")
     return figure(title, note if num_runs == 1 else "", draw, panel_width(num_runs), _table(run, num_runs))
@@ -107,18 +107,10 @@ def rounding(values_D: NDArray[np.float64]) -> float:
     return len(values_D) * sys.float_info.epsilon * float(values_D[0]) if values_D.size else 0.0
 
 
-def log_values(values_D: NDArray[np.float64], floor: float) -> list[float | None]:
-    """Logarithms of a descending spectrum, at least that of the floor; a 0 is None if all are 0 or the floor is."""
-    least = max(floor, 0.0)
-    if not values_D.size or values_D[0] <= 0 or least <= 0:
-        return [math.log10(value) if value > 0 else None for value in values_D]
-    return [math.log10(max(float(value), least)) for value in values_D]
-
-
-def floor_reference(values_D: NDArray[np.float64], floor: float) -> Reference | None:
-    """Make the reference line of the floor; None if the spectrum stays above it."""
-    is_reached = values_D.size and values_D[0] > floor > 0 and values_D[-1] <= floor
-    return Reference(FLOOR_WORDS, math.log10(floor)) if is_reached else None
+def log_values(values_D: NDArray[np.float64]) -> list[float | None]:
+    """Logarithms of a descending spectrum, at least that of its floor; a 0 is None if the floor is 0."""
+    levels = np.maximum(values_D, rounding(values_D)).tolist()
+    return [math.log10(level) if level > 0 else None for level in levels]
 
 
 def spectrum_band(band_2K: NDArray[np.float64], axis: Axis) -> Band:
@@ -135,7 +127,7 @@ def spectrum_band(band_2K: NDArray[np.float64], axis: Axis) -> Band:
 
 def _line(run: RunRecord, place: str, values: NDArray[np.float64], num_runs: int) -> Line:
     chosen = evenly_chosen(len(values), MAX_POINTS)
-    exponents = log_values(values, rounding(values))
+    exponents = log_values(values)
     style = place_style(place, run.order, num_runs)
     return Line(SHORT_NAMES[place], [at + 1.0 for at in chosen], [exponents[at] for at in chosen], style)
 

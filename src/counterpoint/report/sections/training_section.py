@@ -33,7 +33,11 @@ def _fill(runs: Sequence[RunRecord]) -> Markup:
     untrained = absences([run for run in runs if run not in trained], "losses", "resume")
     if not trained:
         return join(untrained)
-    axis = _shared_axis(trained)
+    # Chance follows from the loss and the number of negatives: where it differs, losses do not compare.
+    levels = [run.epochs[-1].chance for run in trained]
+    chances = [level for level in levels if level is not None]
+    is_alike = len(chances) == len(levels) and max(chances) - min(chances) <= 0.01 * abs(max(chances))
+    axis = _loss_axis([epoch for run in trained for epoch in run.epochs]) if is_alike else None
     losses = [_loss_figure(run, axis, len(runs)) for run in trained]
     note = "" if len(runs) == 1 else SAME_AXIS if axis else OWN_AXIS
     return join(readings(runs, loss_reading), panels(losses, "Loss by epoch", note), untrained)
@@ -52,11 +56,11 @@ def loss_reading(run: RunRecord) -> str:
 def _way_words(last: EpochRecord) -> str:
     if last.loss is None or last.chance is None:
         return ""
-    if last.floor is None or last.chance <= last.floor:
+    way = _way(last)
+    if way is None:
         side = "below" if last.loss < last.chance else "not below"
         return f"That is {side} chance ({number(last.chance)})."
-    way = _way(last)
-    if way is None or way < AT_CHANCE:
+    if way < AT_CHANCE:
         return f"That is at chance ({number(last.chance)}): the encoder does not tell samples apart."
     ends = f"from chance ({number(last.chance)}; all samples look alike) to the floor ({number(last.floor)})"
     return f"That is {percent(way, 0)} of the way {ends}, which no embedding can pass."
@@ -81,15 +85,6 @@ def _trend_words(losses: Sequence[float]) -> str:
     return "It has levelled off under this learning-rate schedule."
 
 
-def _shared_axis(runs: Sequence[RunRecord]) -> Axis | None:
-    # Chance follows from the loss and the number of negatives: where it differs, losses do not compare.
-    levels = [run.epochs[-1].chance for run in runs]
-    chances = [level for level in levels if level is not None]
-    if len(chances) < len(levels) or max(chances) - min(chances) > 0.01 * abs(max(chances)):
-        return None
-    return _loss_axis([epoch for run in runs for epoch in run.epochs])
-
-
 def _loss_axis(epochs: Sequence[EpochRecord]) -> Axis:
     levels = [value for epoch in epochs for value in (epoch.loss, epoch.chance, epoch.floor)]
     return linear_axis("loss", levels, num_ticks=6)
@@ -107,17 +102,14 @@ def _loss_figure(run: RunRecord, shared: Axis | None, num_runs: int) -> Markup:
     references = [Reference(f"{name} {number(at)}", at, is_below) for name, at, is_below in levels if at is not None]
     draw = line_drawing(words, (x_axis, axis), [line], references)
     title = run_tag(run) if num_runs > 1 else ""
-    return figure(title, "", draw, panel_width(num_runs), _loss_table(run, num_runs))
-
-
-def _loss_table(run: RunRecord, num_runs: int) -> Markup:
-    rows = [run.epochs[place] for place in evenly_chosen(len(run.epochs), max_rows(num_runs))]
-    positions = [float(row.epoch or 0) for row in rows]
+    listed = [run.epochs[place] for place in evenly_chosen(len(run.epochs), max_rows(num_runs))]
+    keys = [float(row.epoch or 0) for row in listed]
     cells = [
         [f"epoch {number(at)}", *map(number, (row.loss, row.chance, row.floor, row.learning_rate))]
-        for at, row in zip(positions, rows, strict=True)
+        for at, row in zip(keys, listed, strict=True)
     ]
-    return data_table(f"Loss of {run.name}", ["epoch", "loss", "chance", "floor", "learning rate"], cells, positions)
+    table = data_table(f"Loss of {run.name}", ["epoch", "loss", "chance", "floor", "learning rate"], cells, keys)
+    return figure(title, "", draw, panel_width(num_runs), table)
 
 
 def _answer(run: RunRecord) -> str:

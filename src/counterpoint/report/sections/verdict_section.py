@@ -31,17 +31,13 @@ def _neighbour_rows(run: RunRecord, pictures: PicturePlaces | None, num_queries:
     samples = run.collection
     if samples is None or len(samples) < 2:
         return None
-    items = [_row(samples, query, pictures) for query in _chosen_queries(samples, num_queries)]
+    # The rule looks at no result: evenly spaced in the order of the classes.
+    order_N = np.argsort(samples.labels_N, kind="stable") if len(samples.labels_N) else np.arange(len(samples))
+    inner = evenly_chosen(len(order_N), num_queries + 2)[1:-1] or range(len(order_N))
+    items = [_row(samples, int(order_N[at]), pictures) for at in inner[:num_queries]]
     caption = element("figcaption", element("strong", "What lies nearest"), " ", _words(samples, pictures is not None))
     look = "nearest" if pictures else "nearest in-words"
     return element("figure", caption, element("ol", items, class_=look))
-
-
-def _chosen_queries(samples: Collection, number: int) -> list[int]:
-    """Choose samples by a rule that looks at no result: evenly spaced in the order of their classes."""
-    order_N = np.argsort(samples.labels_N, kind="stable") if len(samples.labels_N) else np.arange(len(samples))
-    inner = evenly_chosen(len(order_N), number + 2)[1:-1]
-    return [int(order_N[at]) for at in inner or range(len(order_N))][:number]
 
 
 def _same_class_words(samples: Collection) -> str:
@@ -75,25 +71,17 @@ def _row(samples: Collection, query: int, places: PicturePlaces | None) -> Marku
         return element("li", element("strong", _name_and_class(samples, query)), ": ", ", ".join(names))
     class_name = _class_of(samples, query)
     own = element("span", places.shown(query, samples.names[query], class_name or "query"), class_="query")
-    pictures = [
-        element(
-            "span",
-            places.shown(at, samples.names[at], _class_of(samples, at) or "neighbour"),
-            class_="other" if _is_of_other_class(samples, query, at) else None,
-        )
-        for at in near
-    ]
+    labels_N, pictures = samples.labels_N, []
+    for at in near:
+        is_other = len(labels_N) and labels_N[query] >= 0 and labels_N[at] >= 0 and labels_N[query] != labels_N[at]
+        picture = places.shown(at, samples.names[at], _class_of(samples, at) or "neighbour")
+        pictures.append(element("span", picture, class_="other" if is_other else None))
     return element("li", own, pictures)
 
 
 def _class_of(samples: Collection, at: int) -> str:
     is_labelled = len(samples.labels_N) and samples.labels_N[at] >= 0
     return samples.class_names[samples.labels_N[at]] if is_labelled else ""
-
-
-def _is_of_other_class(samples: Collection, query: int, at: int) -> bool:
-    labels_N = samples.labels_N
-    return bool(len(labels_N) and labels_N[query] >= 0 and labels_N[at] >= 0 and labels_N[query] != labels_N[at])
 
 
 def _name_and_class(samples: Collection, at: int) -> str:
@@ -123,21 +111,18 @@ def by_severity(findings: Sequence[Finding]) -> list[tuple[int, Finding]]:
 
 def _verdict(run: RunRecord, num_runs: int) -> Markup:
     tag = element("p", run_tag(run), class_="verdict-run") if num_runs > 1 else None
-    content = join(tag, _unfinished(run), _judgement(run))
+    judgement = missing(run, "No diagnosis yet.", "diagnose")
+    if run.diagnosis is not None:
+        level = run.diagnosis.level
+        fault = None if level == "good" else badge(level)  # features without a fault are not yet good
+        words = element("p", fault, " ", prose(run.diagnosis.verdict, run.path), class_="lede")
+        limits = element("p", run.diagnosis.limits, class_="of-what") if run.diagnosis.limits else None
+        judgement = join(element("p", _plain_answer(run), class_="word"), words, limits)
+    content = join(tag, _unfinished(run), judgement)
     if num_runs > 1:  # they have one table of figures
         return element("div", content, class_="verdict")
     unmeasured = missing(run, "Accuracies were not measured.", "evaluate")
     return element("div", content, columns([standing(run) or unmeasured, _worst(run)]), class_="verdict")
-
-
-def _judgement(run: RunRecord) -> Markup:
-    if run.diagnosis is None:
-        return missing(run, "No diagnosis yet.", "diagnose")
-    level = run.diagnosis.level
-    fault = None if level == "good" else badge(level)  # features without a fault are not yet good
-    words = element("p", fault, " ", prose(run.diagnosis.verdict, run.path), class_="lede")
-    limits = element("p", run.diagnosis.limits, class_="of-what") if run.diagnosis.limits else None
-    return join(element("p", _plain_answer(run), class_="word"), words, limits)
 
 
 def _worst(run: RunRecord) -> Markup | None:
@@ -171,7 +156,7 @@ def _unfinished(run: RunRecord) -> Markup | None:
 
 
 def _plain_answer(run: RunRecord) -> str:
-    all_gains = gains(run.evaluation.rows if run.evaluation else ())
+    all_gains = gains(run.rows)
     judged = [gain for gain in all_gains if gain.difference is not None]
     if not judged:
         return "Not known"
