@@ -17,6 +17,7 @@ from counterpoint.nn.encoders import (
     CATALOGUE,
     STEMS,
     TIMM_PREFIX,
+    Shape,
     build_timm,
     check_kind,
     check_timm_name,
@@ -54,11 +55,11 @@ class Library:
     """
 
     summary: str
-    build: Callable[[str, tuple[int, ...]], nn.Module]
+    build: Callable[[str, Shape], nn.Module]
     habit: Callable[[str], Habit]
 
 
-def _torchvision(name: str) -> nn.Module:
+def _build_torchvision(name: str, _: Shape) -> nn.Module:
     """A model of ``torchvision.models`` with its last linear layer taken out."""
     models = _torchvision_models(name)
     with warnings.catch_warnings(action="ignore"):  # on what its older models draw
@@ -103,7 +104,7 @@ LIBRARIES: Mapping[str, Library] = {
     ),
     "torchvision:": Library(
         "any classifier of torchvision, without its last layer (extra `vision`)",
-        lambda name, _: _torchvision(name),
+        _build_torchvision,
         _torchvision_habit,
     ),
 }
@@ -111,7 +112,6 @@ LIBRARIES: Mapping[str, Library] = {
 
 WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar")
 COLOURS = 3
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)

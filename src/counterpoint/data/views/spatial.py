@@ -7,8 +7,8 @@ where in memory an image lies.
 # B images, C channels, H height, W width, S output side, K taps, T tries, O offsets
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 import torch
@@ -111,17 +111,19 @@ def apply_crop(images_BCHW: Tensor, crop: Crop) -> Tensor:
     first_BC1 = (torch.arange(num_images * num_channels) * height).reshape(num_images, num_channels, 1)
     place_KN = (first_BC1 + taps.place_BKS.transpose(0, 1)[:, :, None]).flatten(1).to(rows.device, non_blocking=True)
     weight_BK1S1 = taps.weight_BKS[:, :, None, :, None].to(rows.device, non_blocking=True)
-    resampled = _total(
+    terms = (
         rows.index_select(0, place_KN[tap]).reshape(num_images, num_channels, -1, width).mul_(weight_BK1S1[:, tap])
         for tap in range(len(place_KN))
     )
+    resampled = reduce(Tensor.add_, terms)
     place_BK11S = crop.columns.place_BKS[:, :, None, None].to(rows.device, non_blocking=True)
     weight_BK11S = crop.columns.weight_BKS[:, :, None, None].to(rows.device, non_blocking=True)
     shape = (*resampled.shape[:3], place_BK11S.shape[4])
-    return _total(
+    terms = (
         resampled.gather(3, place_BK11S[:, tap].expand(shape)).mul_(weight_BK11S[:, tap])
         for tap in range(place_BK11S.shape[1])
     )
+    return reduce(Tensor.add_, terms)
 
 
 def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpolation) -> Taps:
@@ -144,14 +146,6 @@ def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpola
     weight_BKS = weight_BKS * ((pixel_BKS >= 0) & (pixel_BKS < length_B11))
     place_BKS = start_B[:, None, None] + torch.minimum(pixel_BKS.clamp(min=0), length_B11 - 1)
     return Taps(place_BKS, weight_BKS / weight_BKS.sum(dim=1, keepdim=True))
-
-
-def _total(terms: Iterator[Tensor]) -> Tensor:
-    """Sum in the order given, in place."""
-    total = next(terms)
-    for term in terms:
-        total.add_(term)
-    return total
 
 
 Fill = Literal["black", "edge"]
