@@ -305,11 +305,7 @@ def _filled(module: nn.Module, name: str, in_shape: Shape, weights: str | Path |
 
 
 def _load_module(name: str) -> nn.Module:
-    """Call the user's function and return its module.
-
-    Raises:
-        UsageError: there is no such function, or it returns no module.
-    """
+    """Call the user's function and return its module."""
 
     def as_module(part: Any) -> nn.Module:
         if not isinstance(part, nn.Module):

@@ -194,29 +194,25 @@ def affine(images_BCHW: Tensor, maps_B23: Tensor, fill: Fill = "black") -> Tenso
 
 def gaussian_blur(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float) -> Tensor:
     """Blur each image with its own Gaussian of ``sigma`` pixels (on the CPU), cut off at 4 sigma, edges mirrored."""
-    return _blur_axis(_blur_axis(images_BCHW, sigma_B, largest_sigma, 2), sigma_B, largest_sigma, 3)
+    for axis in (2, 3):
+        size = images_BCHW.shape[axis]
+        # One radius for the batch; weights beyond an image's own 4 sigma are 0. Mirroring needs radius < size.
+        radius = min(size - 1, max(1, math.ceil(BLUR_REACH * largest_sigma)))
+        ratio_BO = torch.arange(radius + 1) / sigma_B[:, None]
+        weight_BO = torch.exp(-0.5 * ratio_BO.square()) * (ratio_BO <= BLUR_REACH)
+        # Each distance but 0 means two pixels.
+        weight_BO = weight_BO / (weight_BO[:, :1] + 2.0 * weight_BO[:, 1:].sum(dim=1, keepdim=True))
+        weight_BO = weight_BO.to(images_BCHW.device, non_blocking=True)
+        margins = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)
+        padded = F.pad(images_BCHW, margins, mode="reflect")
+        images_BCHW = images_BCHW * weight_BO[:, 0, None, None, None]
+        for distance in range(1, radius + 1):
+            # Product and sum as two operations: a fused one may round differently at the end of a vector register.
+            pair = padded.narrow(axis, radius - distance, size) + padded.narrow(axis, radius + distance, size)
+            images_BCHW.add_(pair.mul_(weight_BO[:, distance, None, None, None]))
+    return images_BCHW
 
 
 def blurred(images_BCHW: Tensor, sigma: float) -> Tensor:
     """Blur all images with the same Gaussian; not at all if sigma is 0."""
     return gaussian_blur(images_BCHW, torch.full((len(images_BCHW),), sigma), sigma) if sigma > 0 else images_BCHW
-
-
-def _blur_axis(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float, axis: int) -> Tensor:
-    """Weighted sum of shifted copies, those at equal distance together."""
-    size = images_BCHW.shape[axis]
-    # One radius for the batch; weights beyond an image's own 4 sigma are 0. Mirroring needs radius < size.
-    radius = min(size - 1, max(1, math.ceil(BLUR_REACH * largest_sigma)))
-    ratio_BO = torch.arange(radius + 1) / sigma_B[:, None]
-    weight_BO = torch.exp(-0.5 * ratio_BO.square()) * (ratio_BO <= BLUR_REACH)
-    # Each distance but 0 means two pixels.
-    weight_BO = weight_BO / (weight_BO[:, :1] + 2.0 * weight_BO[:, 1:].sum(dim=1, keepdim=True))
-    weight_BO = weight_BO.to(images_BCHW.device, non_blocking=True)
-    margins = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)
-    padded = F.pad(images_BCHW, margins, mode="reflect")
-    blurred = images_BCHW * weight_BO[:, 0, None, None, None]
-    for distance in range(1, radius + 1):
-        # Product and sum as two operations: a fused one may round differently at the end of a vector register.
-        pair = padded.narrow(axis, radius - distance, size) + padded.narrow(axis, radius + distance, size)
-        blurred.add_(pair.mul_(weight_BO[:, distance, None, None, None]))
-    return blurred
