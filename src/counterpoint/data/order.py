@@ -63,8 +63,13 @@ def split_source(num_samples: int, labels_N: Tensor | None, share: float) -> Spl
 
 def random_order(seed: int, epoch: int, num_samples: int, *, purpose: int = PURPOSE_ORDER) -> Tensor:
     """A permutation of 0 ... n-1 that depends on nothing but its arguments."""
-    keys = words(seed, epoch, torch.arange(num_samples), purpose, 2)
-    return torch.argsort((keys[:, 0] << 31) | (keys[:, 1] >> 1), stable=True)  # 63 random bits per sample
+    return random_keys(seed, epoch, torch.arange(num_samples), purpose)[:, 0].argsort(stable=True)
+
+
+def random_keys(seed: int, epoch: int, ids_N: Tensor, purpose: int, num_keys: int = 1) -> Tensor:
+    """Whole numbers of 63 random bits for each sample, (n, num_keys): an int64's sign stays clear."""
+    words_NK = words(seed, epoch, ids_N, purpose, 2 * num_keys)
+    return (words_NK[:, ::2] << 31) | (words_NK[:, 1::2] >> 1)
 
 
 @dataclass(frozen=True)
@@ -142,10 +147,10 @@ class Order:
 def _draws(seed: int, epoch: int, members: Tensor, batch_P: np.ndarray) -> Tensor:
     """The members of one class that fill its places, whose batches are given in ascending order."""
     num_rounds = -(-len(batch_P) // len(members))
-    # 63 random bits per member and round; a member's own draws do not depend on the others of its class.
-    keys = words(seed, epoch, members, PURPOSE_ROUND, 2 * num_rounds).numpy().reshape(len(members), -1, 2)
+    # A member's own draws do not depend on the others of its class.
+    keys_MR = random_keys(seed, epoch, members, PURPOSE_ROUND, num_rounds).numpy()
     # Row r is the order of round r: every member once.
-    rounds_RM = np.argsort((keys[..., 0] << 31) | (keys[..., 1] >> 1), axis=0, kind="stable").T
+    rounds_RM = np.argsort(keys_MR, axis=0, kind="stable").T
     drawn = np.empty(rounds_RM.size, dtype=np.int64)
     for number, round_M in enumerate(rounds_RM):
         # Invariant: drawn[:here] are whole rounds, each member equally often.
@@ -223,9 +228,9 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
     chosen = []
     for number, count in enumerate(counts):
         members = positions_T[labels_N[positions_T] == number]
-        # The class's own order, a function of the positions alone. 32 + 31 = 63 bits: an int64's sign stays clear.
-        keys = words(TAIL_SEED, 0, members, PURPOSE_TAIL, 2)
-        chosen.append(members[torch.argsort((keys[:, 0] << 31) | (keys[:, 1] >> 1), stable=True)[:count]])
+        # The class's own order, a function of the positions alone.
+        keys = random_keys(TAIL_SEED, 0, members, PURPOSE_TAIL)[:, 0]
+        chosen.append(members[keys.argsort(stable=True)[:count]])
     # In the source's order again: which samples are kept, not how they were found, decides the epochs' order.
     return torch.cat(chosen).sort().values
 

@@ -240,7 +240,7 @@ def joined(bank: Source, queries: Source) -> Source:
     if foreign := [name for name in query_classes if name not in bank_classes]:
         common = ",".join(name for name in query_classes if name in bank_classes)
         remedy = f"; what both have: --source.classes {common}" if common else ""
-        listed = ", ".join(list(foreign)[:10])
+        listed = ", ".join(foreign[:10])
         raise DataError(
             f"{len(foreign)} of {len(query_classes)} classes of {queries.name} are not in {bank.name}: "
             f"{listed}{', ...' if len(foreign) > 10 else ''}{remedy}"

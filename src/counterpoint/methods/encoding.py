@@ -148,14 +148,11 @@ class GradientCache(nn.Module):
                 f"{self.chunk_size} change the gradient; use GroupNorm or LayerNorm, or accept statistics per chunk "
                 "with allow_batch_norm=True"
             )
-
-        def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-            return nullcontext(), _StatisticsKept(list(norms.values()))
-
         # Chunks have even sizes: a small rest would have poor statistics, and a rest of one none.
         chunks = x.tensor_split(max(1, -(-len(x) // self.chunk_size)))
         # Non-reentrant: second derivatives, and samples that need no gradient themselves, work as they are.
-        return torch.cat([checkpoint(self.encoder, c, use_reentrant=False, context_fn=contexts) for c in chunks])
+        kept = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), _StatisticsKept(list(norms.values())))}
+        return torch.cat([checkpoint(self.encoder, chunk, **kept) for chunk in chunks])
 
 
 class _StatisticsKept(AbstractContextManager[None]):

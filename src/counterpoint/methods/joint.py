@@ -99,7 +99,11 @@ class JointEmbedding(OneEncoder):
         self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0, local: Sequence[Tensor] = ()
     ) -> Tensor:
         """The loss of embeddings, as ``forward`` has it."""
-        loss_labels = each_unknown_its_own(labels) if labels is not None and self.loss.uses_labels else None
+        loss_labels = labels if self.loss.uses_labels else None
+        if loss_labels is not None:
+            # Every sample of unknown class is a class of its own, numbered over all ranks: no two attract each other.
+            place_N = torch.arange(len(loss_labels), device=loss_labels.device) + own_rows(len(loss_labels)).start
+            loss_labels = torch.where(loss_labels < 0, -1 - place_N.to(loss_labels.dtype), loss_labels)
         return loss_across_ranks(self.loss, z0, z1, loss_labels, step, local=local)
 
 
@@ -197,20 +201,6 @@ def loss_across_ranks(
     labels_all = None if labels is None else gather_rows(labels)
     # All samples are keys, this rank's rows are anchors; merge_columns adds what other ranks' anchors give a key.
     return loss(z0_all, z1_all, labels_all, part=Part(own.start, own.stop, merge_columns), **named)
-
-
-def each_unknown_its_own(labels_N: Tensor) -> Tensor:
-    """Labels in which every sample of unknown class, -1, is a class of its own: no two of them attract each other.
-
-    Args:
-        labels_N: this rank's class numbers, -1 where unknown.
-
-    >>> each_unknown_its_own(torch.tensor([3, -1, 0, -1])).tolist()
-    [3, -2, 0, -4]
-    """
-    # Numbered over all ranks: unknown samples of two ranks are two classes.
-    place_N = torch.arange(len(labels_N), device=labels_N.device) + own_rows(len(labels_N)).start
-    return torch.where(labels_N < 0, -1 - place_N.to(labels_N.dtype), labels_N)
 
 
 class Classification(OneEncoder):

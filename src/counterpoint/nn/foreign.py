@@ -17,6 +17,7 @@ from counterpoint.nn.encoders import (
     CATALOGUE,
     STEMS,
     TIMM_PREFIX,
+    Shape,
     build_timm,
     check_kind,
     check_timm_name,
@@ -54,11 +55,11 @@ class Library:
     """
 
     summary: str
-    build: Callable[[str, tuple[int, ...]], nn.Module]
+    build: Callable[[str, Shape], nn.Module]
     habit: Callable[[str], Habit]
 
 
-def _torchvision(name: str) -> nn.Module:
+def _build_torchvision(name: str, _: Shape) -> nn.Module:
     """A model of ``torchvision.models`` with its last linear layer taken out."""
     models = _torchvision_models(name)
     with warnings.catch_warnings(action="ignore"):  # on what its older models draw
@@ -103,7 +104,7 @@ LIBRARIES: Mapping[str, Library] = {
     ),
     "torchvision:": Library(
         "any classifier of torchvision, without its last layer (extra `vision`)",
-        lambda name, _: _torchvision(name),
+        _build_torchvision,
         _torchvision_habit,
     ),
 }
@@ -111,7 +112,6 @@ LIBRARIES: Mapping[str, Library] = {
 
 WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar")
 COLOURS = 3
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def habit_of(encoder: str | nn.Module) -> Habit:
 
 def stem_of_weights(name: str, in_shape: Shape, tensors: Mapping[str, Tensor]) -> str:
     """The stem of the ResNet that a file's weights are of; that for the size of the images if both fit."""
-    return _best_plan(name, _plans(name, in_shape, has_weights=True), tensors).stem
+    return _best_plan(name, in_shape, tensors).stem
 
 
 def fill_known(
@@ -248,8 +248,8 @@ def _by_name(name: str, in_shape: Shape, weights: str | Path | None, seed: int) 
         forms = [*CATALOGUE, *LIBRARIES, "package.module:name"]
         raise unknown_name("encoder", name, forms)
     check_kind(name, in_shape)
-    plans, tensors = _plans(name, in_shape, weights is not None), read_weights(weights) if weights else None
-    plan = _best_plan(name, plans, tensors)
+    tensors = read_weights(weights) if weights else None
+    plan = _best_plan(name, in_shape, tensors)
     module = _built(name, seed, plan)
     remarks = [f"random weights (seed {seed})"]
     if tensors is not None:
@@ -264,12 +264,11 @@ def _by_name(name: str, in_shape: Shape, weights: str | Path | None, seed: int) 
     return ForeignEncoder(name, backbone, habit.mean, habit.std, digest, tuple(remarks))
 
 
-def _plans(name: str, in_shape: Shape, has_weights: bool) -> list[Plan]:
-    """Ways to build an encoder, the one that fits the samples first."""
-    library = _library_of(name)
+def _best_plan(name: str, in_shape: Shape, tensors: Mapping[str, Tensor] | None) -> Plan:
+    """The way to build an encoder with most of its weights in a file; that for the samples where none has more."""
     if len(in_shape) == 1:
-        return [Plan(in_shape)]
-    in_colour = (COLOURS, *in_shape[1:])
+        return Plan(in_shape)
+    library, in_colour, has_weights = _library_of(name), (COLOURS, *in_shape[1:]), tensors is not None
     shapes = [in_shape, in_colour] if in_shape[0] == 1 and has_weights else [in_shape]
     if library and library != TIMM_PREFIX:
         shapes = [in_colour]  # these libraries' models are for colour images
@@ -277,11 +276,7 @@ def _plans(name: str, in_shape: Shape, has_weights: bool) -> list[Plan]:
     if has_stem(name):
         usual = stem_for(*in_shape[1:])
         stems = [usual, *(stem for stem in STEMS if stem != usual and has_weights)]
-    return [Plan(shape, stem) for shape in shapes for stem in stems]
-
-
-def _best_plan(name: str, plans: list[Plan], tensors: Mapping[str, Tensor] | None) -> Plan:
-    """The plan that has most of its weights in a file; the first where none has more."""
+    plans = [Plan(shape, stem) for shape in shapes for stem in stems]
     if tensors is None or len(plans) == 1:
         return plans[0]
     with torch.device("meta"):  # only names and shapes are needed
@@ -305,11 +300,7 @@ def _filled(module: nn.Module, name: str, in_shape: Shape, weights: str | Path |
 
 
 def _load_module(name: str) -> nn.Module:
-    """Call the user's function and return its module.
-
-    Raises:
-        UsageError: there is no such function, or it returns no module.
-    """
+    """Call the user's function and return its module."""
 
     def as_module(part: Any) -> nn.Module:
         if not isinstance(part, nn.Module):

@@ -11,7 +11,7 @@ import re
 import struct
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -262,7 +262,13 @@ def share_of(module: nn.Module, tensors: Mapping[str, Tensor]) -> float:
 def _matches(module: nn.Module, expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> list[Match]:
     """All prefixes and spellings under which a file has something of a module, the fullest first."""
     matches: list[Match] = []
-    for number, spelled in enumerate(_spellings(module, expected)):
+    # The module's own names by those that files may have: the same, or as nn.Sequential(*module.children()) has them.
+    spellings = [{name: name for name in expected}]
+    places = {name: str(place) for place, (name, _) in enumerate(module.named_children())}
+    firsts = {name: name.split(".")[0] for name in expected}
+    if any(name != place for name, place in places.items()) and all(first in places for first in firsts.values()):
+        spellings.append({places[first] + name.removeprefix(first): name for name, first in firsts.items()})
+    for number, spelled in enumerate(spellings):
         alike: dict[str, dict[str, str]] = defaultdict(dict)
         others: dict[str, dict[str, str]] = defaultdict(dict)
         ends = ((key, cut) for key in tensors for cut in [0, *(dot.end() for dot in re.finditer(r"\.", key))])
@@ -273,14 +279,6 @@ def _matches(module: nn.Module, expected: Mapping[str, Tensor], tensors: Mapping
         prefixes = dict.fromkeys([*alike, *others])
         matches += [Match(prefix, alike[prefix], others[prefix], number > 0) for prefix in prefixes]
     return sorted(matches, key=lambda match: (-len(match.keys), match.rank))
-
-
-def _spellings(module: nn.Module, names: Iterable[str]) -> Iterator[dict[str, str]]:
-    """A module's own names by those that files may have: the same, or as ``nn.Sequential(*module.children())`` has."""
-    yield {name: name for name in names}
-    places = {name: str(place) for place, (name, _) in enumerate(module.named_children())}
-    if not all(name == place for name, place in places.items()) and all(name.split(".")[0] in places for name in names):
-        yield {".".join([places[name.split(".")[0]], *name.split(".")[1:]]): name for name in names}
 
 
 def _expected_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ class LayerReader:
         modules = inner_modules(encoder)
         inner = [name for name in names if name not in OUTPUTS]
         self._needs_projector = not set(names) <= {REPRESENTATION, *dict(encoder.backbone.named_modules())}
-        self._handles = [modules[name].register_forward_hook(self._keeping_hook(name)) for name in inner]
+        self._handles = [modules[name].register_forward_hook(partial(self._keep, name)) for name in inner]
 
     def __enter__(self) -> "LayerReader":
         return self
@@ -98,13 +99,9 @@ class LayerReader:
             name: layers[name].to(torch.promote_types(layers[name].dtype, torch.float32)).cpu() for name in self._names
         }
 
-    def _keeping_hook(self, name: str) -> Any:
-
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            if not isinstance(output, Tensor) or output.ndim not in POOLED_AXES:
-                raise UsageError(f"layer {name} gives no vectors, tokens or maps; choose another one")
-            axes = POOLED_AXES[output.ndim]
-            # A copy: the next layer may work in place.
-            self._per_thread.outputs[name] = output.mean(dim=axes) if axes else output.clone()
-
-        return hook
+    def _keep(self, name: str, module: nn.Module, inputs: Any, output: Any) -> None:
+        if not isinstance(output, Tensor) or output.ndim not in POOLED_AXES:
+            raise UsageError(f"layer {name} gives no vectors, tokens or maps; choose another one")
+        axes = POOLED_AXES[output.ndim]
+        # A copy: the next layer may work in place.
+        self._per_thread.outputs[name] = output.mean(dim=axes) if axes else output.clone()

@@ -102,15 +102,12 @@ class ArrowTable:
         """One image per row, named by its number."""
         values = repeat(None, len(self.file)) if self.label is None else self.file.each(self.label)
         names = self.class_names
-
-        def label_of(value: Any) -> str | None:
-            if value is None or not names or not isinstance(value, int):
-                return None if value is None else str(value)
-            # -1 is Hugging Face's label of unlabelled test parts; Python would count it from the end.
-            return names[value] if 0 <= value < len(names) else None
-
-        rows = zip(self.file.paths(), values, strict=True)
-        return (Located(str(row), path, row, label=label_of(value)) for row, (path, value) in enumerate(rows))
+        for row, (path, value) in enumerate(zip(self.file.paths(), values, strict=True)):
+            label = None if value is None else str(value)
+            if names and isinstance(value, int):
+                # -1 is Hugging Face's label of unlabelled test parts; Python would count it from the end.
+                label = names[value] if 0 <= value < len(names) else None
+            yield Located(str(row), path, row, label=label)
 
     def numbered(self, images: Sequence[Located]) -> Labels | None:
         """Class numbers; those of the table if it names its classes."""

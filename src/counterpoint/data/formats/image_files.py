@@ -27,7 +27,6 @@ from counterpoint.data.formats.plain_jpegs import Pixels, decode_plain, plain_si
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Encoded = Path | bytes  # an image file, or what it holds
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # readers tried, by the file's content
@@ -75,7 +74,6 @@ class Room:
     """
 
     def __init__(self, size: int) -> None:
-        self.size = size
         self._left = size
         self._changed = threading.Condition()
 
@@ -131,7 +129,7 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
         return images, others
     # The order in which a file system lists files is its own; samples must be numbered alike everywhere. Paths compare
     # by their parts, whose comparison takes a fifth of the time.
-    return sorted(images, key=_parts), sorted(others, key=_parts)
+    return sorted(images, key=attrgetter("parts")), sorted(others, key=attrgetter("parts"))
 
 
 def has_images(folder: Path) -> bool:
@@ -151,9 +149,6 @@ def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
         for name in files:
             if not name.startswith("."):
                 yield base / name, os.path.splitext(name)[1].lower() in SUFFIXES
-
-
-_parts = attrgetter("parts")
 
 
 def decode(
@@ -216,8 +211,8 @@ def to_square(picture: Image.Image | Pixels, side: int) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
-def read_size(encoded: Encoded) -> ImageSize | None:
-    """Size from an image's header, without decoding any pixel; None when even that cannot be read."""
+def read_size(encoded: Path | bytes) -> ImageSize | None:
+    """Size from the header of an image file, or of what it holds, without decoding; None if that cannot be read."""
     try:
         with io.BufferedReader(io.BytesIO(encoded)) if isinstance(encoded, bytes) else open_regular(encoded) as stream:
             if plain := plain_size(stream.peek()):
@@ -294,9 +289,14 @@ def _check_bytes(image: Image.Image, *, is_turned: bool) -> int:
     return needed
 
 
+def _is_rgb(image: Image.Image) -> bool:
+    """Tell whether a picture needs no conversion; a WebP's decoder keeps buffers as long as its image."""
+    return image.mode == "RGB" and "transparency" not in image.info and image.format != "WEBP"
+
+
 def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "RGB" and "transparency" not in image.info and image.format != "WEBP":
-        return image  # not a copy; a WebP's decoder keeps buffers as long as its image
+    if _is_rgb(image):
+        return image  # not a copy
     if image.width * image.height <= TILE_PIXELS:
         return _tile_to_rgb(image)
     # Piece by piece: on the way there are up to four copies.
@@ -335,8 +335,7 @@ def decoded_bytes(image: Image.Image, *, is_turned: bool) -> int:
     is_spread = image.format == "JPEG" and not _is_single_scan(image)
     coder = WEBP_BYTES if image.format == "WEBP" else COEFFICIENT_BYTES * len(image.getbands()) * is_spread
     turning = 2 * own if is_turned else 0
-    is_rgb = image.mode == "RGB" and "transparency" not in image.info and image.format != "WEBP"
-    converting = 0 if is_rgb else own + COLOUR_BYTES + (WEBP_BYTES if image.format == "WEBP" else 0)
+    converting = 0 if _is_rgb(image) else own + COLOUR_BYTES + (WEBP_BYTES if image.format == "WEBP" else 0)
     num_pixels = image.width * image.height
     return num_pixels * max(own + coder, turning, converting) + ROW_BYTES * (image.width + image.height)
 

@@ -66,15 +66,13 @@ def _split_listing(path: Path, split: str) -> Listing:
         if any(len(row) < 2 or not row[0] or not row[1] for row in rows):
             raise DataError(f"{annotations} must have a file and a class in every line, with a tab between")
         classes = {row[0]: row[1].strip() for row in rows}
-
-    def class_of(file: Path) -> str | None:
-        if classes is not None:
-            return classes.get(file.name)
+    images = []
+    for file in files:
         # Tiny ImageNet: train/CLASS/images/x.JPEG has a class, test/images/x.JPEG has no class.
         top, slash, _ = _name_in(path / split, file).partition("/")
-        return top if slash and top != "images" else None
-
-    images = [Located(_name_in(path, file), file, label=class_of(file)) for file in files]
+        of_folder = top if slash and top != "images" else None
+        label = of_folder if classes is None else classes.get(file.name)
+        images.append(Located(_name_in(path, file), file, label=label))
     if classes is not None and images and not any(image.label for image in images):
         raise DataError(f"{annotations} names no image of {path / split}")
     # Tiny ImageNet keeps a list of boxes beside each class's images.

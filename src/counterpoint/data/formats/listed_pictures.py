@@ -125,15 +125,15 @@ def write_listing(place: Address, images: Iterable[Located], path: Path, columns
     """
     start = len(str(place)) + 1
 
-    def values_of(image: Located) -> tuple[Any, ...]:
-        assert isinstance(image.path, Address)
-        image.path.stamp = image.path.stamped()  # the store is asked once for each shard
-        return (image.name, *image.path.stamp, str(image.path)[start:], image.offset, image.size, image.label)
-
     def groups() -> Iterator[Mapping[str, Sequence[Any]]]:
-        values = map(values_of, images)
-        while group := list(islice(values, GROUP_ROWS)):
-            yield dict(zip(columns, zip(*group, strict=True), strict=False))
+        remaining = iter(images)
+        while group := list(islice(remaining, GROUP_ROWS)):
+            rows = []
+            for image in group:
+                assert isinstance(image.path, Address)
+                image.path.stamp = stamp = image.path.stamped()  # the store is asked once for each shard
+                rows.append((image.name, *stamp, str(image.path)[start:], image.offset, image.size, image.label))
+            yield dict(zip(columns, zip(*rows, strict=True), strict=False))
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda temporary: write_groups(temporary, columns, groups()))

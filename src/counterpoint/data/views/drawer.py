@@ -232,9 +232,9 @@ def image_views(
     *,
     is_second_B: Tensor,
     out: Tensor,
-    finish: Finish = lambda views: views,
-) -> Tensor:
-    """One view per image from its own row of random numbers.
+    finish: Finish,
+) -> None:
+    """Draw one view per image from its own row of random numbers.
 
     Args:
         samples_BCHW: images, uint8, or float32 in [0, 1]; left as they are.
@@ -242,10 +242,7 @@ def image_views(
         uniforms_BK: (b, ``NUM_DRAWS``) numbers in [0, 1), on the CPU.
         is_second_B: bool, on the CPU: true for second views, if the plan tells the two apart.
         out: float32 (b, c, h, w), to which the views are written, of any height and width.
-        finish: last change, in place, such as standardising.
-
-    Returns:
-        ``out``, in [0, 1] before ``finish``.
+        finish: last change, in place, of views in [0, 1], such as standardising.
     """
     # Written chunk by chunk: what the changes need beside it is of a chunk's size.
     height, width = samples_BCHW.shape[2:]
@@ -271,4 +268,3 @@ def image_views(
             )
         images.clamp_(0.0, 1.0)  # weights that sum to 1 up to rounding leave the range by an ulp
         torch.index_select(finish(images), 0, back_B, out=out[rows])
-    return out

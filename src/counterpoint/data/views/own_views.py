@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PURPOSE_VIEW, normal, uniform, words
+from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PURPOSE_VIEW, normal, uniform
 from counterpoint.core.errors import UsageError, first_line
 from counterpoint.core.torch_state import own_draws
+from counterpoint.data.order import random_keys
 
 NUM_TRIED = 4  # samples on which views are tried before training
 
@@ -51,8 +52,7 @@ class Draws:
 
     def seeds(self) -> list[int]:
         """A seed per sample, for transforms that use torch's generator: ``torch.manual_seed`` it before each."""
-        words_N2 = words(self.seed, self.epoch, self.ids_N, PURPOSE_DROPOUT + self.view, 2)
-        return ((words_N2[:, 0] << 31) | (words_N2[:, 1] >> 1)).tolist()
+        return random_keys(self.seed, self.epoch, self.ids_N, PURPOSE_DROPOUT + self.view)[:, 0].tolist()
 
 
 @dataclass(frozen=True)

@@ -105,14 +105,10 @@ def plan_views(settings: ViewSettings) -> ViewPlan:
         blur_second=plan.blur if plan.blur_second is None else plan.blur_second,
         solarize_second=plan.solarize if plan.solarize_second is None else plan.solarize_second,
     )
-    for name, (low, high), smallest, largest in (
-        ("crop_scale", plan.crop_scale, 0.0, 1.0),
-        ("local_scale", plan.local_scale, 0.0, 1.0),
-        ("blur_sigma", plan.blur_sigma, 0.0, math.inf),
-        ("zoom", plan.zoom, 0.0, math.inf),
-    ):
+    for name, largest in (("crop_scale", 1), ("local_scale", 1), ("blur_sigma", math.inf), ("zoom", math.inf)):
+        low, high = getattr(plan, name)
         # low > 0: there is no view of area 0 or zoom 0, and a blur divides by its sigma.
-        if not smallest < low <= high <= largest:
+        if not 0 < low <= high <= largest:
             allowed = f"0 < lowest <= highest{' <= 1' if largest == 1 else ''}"
             raise UsageError(f"views.{name} must be a pair with {allowed}, got [{low:g}, {high:g}]")
     return plan

@@ -7,8 +7,8 @@ where in memory an image lies.
 # B images, C channels, H height, W width, S output side, K taps, T tries, O offsets
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 import torch
@@ -111,17 +111,19 @@ def apply_crop(images_BCHW: Tensor, crop: Crop) -> Tensor:
     first_BC1 = (torch.arange(num_images * num_channels) * height).reshape(num_images, num_channels, 1)
     place_KN = (first_BC1 + taps.place_BKS.transpose(0, 1)[:, :, None]).flatten(1).to(rows.device, non_blocking=True)
     weight_BK1S1 = taps.weight_BKS[:, :, None, :, None].to(rows.device, non_blocking=True)
-    resampled = _total(
+    terms = (
         rows.index_select(0, place_KN[tap]).reshape(num_images, num_channels, -1, width).mul_(weight_BK1S1[:, tap])
         for tap in range(len(place_KN))
     )
+    resampled = reduce(Tensor.add_, terms)
     place_BK11S = crop.columns.place_BKS[:, :, None, None].to(rows.device, non_blocking=True)
     weight_BK11S = crop.columns.weight_BKS[:, :, None, None].to(rows.device, non_blocking=True)
     shape = (*resampled.shape[:3], place_BK11S.shape[4])
-    return _total(
+    terms = (
         resampled.gather(3, place_BK11S[:, tap].expand(shape)).mul_(weight_BK11S[:, tap])
         for tap in range(place_BK11S.shape[1])
     )
+    return reduce(Tensor.add_, terms)
 
 
 def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpolation) -> Taps:
@@ -144,14 +146,6 @@ def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpola
     weight_BKS = weight_BKS * ((pixel_BKS >= 0) & (pixel_BKS < length_B11))
     place_BKS = start_B[:, None, None] + torch.minimum(pixel_BKS.clamp(min=0), length_B11 - 1)
     return Taps(place_BKS, weight_BKS / weight_BKS.sum(dim=1, keepdim=True))
-
-
-def _total(terms: Iterator[Tensor]) -> Tensor:
-    """Sum in the order given, in place."""
-    total = next(terms)
-    for term in terms:
-        total.add_(term)
-    return total
 
 
 Fill = Literal["black", "edge"]
@@ -200,29 +194,25 @@ def affine(images_BCHW: Tensor, maps_B23: Tensor, fill: Fill = "black") -> Tenso
 
 def gaussian_blur(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float) -> Tensor:
     """Blur each image with its own Gaussian of ``sigma`` pixels (on the CPU), cut off at 4 sigma, edges mirrored."""
-    return _blur_axis(_blur_axis(images_BCHW, sigma_B, largest_sigma, 2), sigma_B, largest_sigma, 3)
+    for axis in (2, 3):
+        size = images_BCHW.shape[axis]
+        # One radius for the batch; weights beyond an image's own 4 sigma are 0. Mirroring needs radius < size.
+        radius = min(size - 1, max(1, math.ceil(BLUR_REACH * largest_sigma)))
+        ratio_BO = torch.arange(radius + 1) / sigma_B[:, None]
+        weight_BO = torch.exp(-0.5 * ratio_BO.square()) * (ratio_BO <= BLUR_REACH)
+        # Each distance but 0 means two pixels.
+        weight_BO = weight_BO / (weight_BO[:, :1] + 2.0 * weight_BO[:, 1:].sum(dim=1, keepdim=True))
+        weight_BO = weight_BO.to(images_BCHW.device, non_blocking=True)
+        margins = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)
+        padded = F.pad(images_BCHW, margins, mode="reflect")
+        images_BCHW = images_BCHW * weight_BO[:, 0, None, None, None]
+        for distance in range(1, radius + 1):
+            # Product and sum as two operations: a fused one may round differently at the end of a vector register.
+            pair = padded.narrow(axis, radius - distance, size) + padded.narrow(axis, radius + distance, size)
+            images_BCHW.add_(pair.mul_(weight_BO[:, distance, None, None, None]))
+    return images_BCHW
 
 
 def blurred(images_BCHW: Tensor, sigma: float) -> Tensor:
     """Blur all images with the same Gaussian; not at all if sigma is 0."""
     return gaussian_blur(images_BCHW, torch.full((len(images_BCHW),), sigma), sigma) if sigma > 0 else images_BCHW
-
-
-def _blur_axis(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float, axis: int) -> Tensor:
-    """Weighted sum of shifted copies, those at equal distance together."""
-    size = images_BCHW.shape[axis]
-    # One radius for the batch; weights beyond an image's own 4 sigma are 0. Mirroring needs radius < size.
-    radius = min(size - 1, max(1, math.ceil(BLUR_REACH * largest_sigma)))
-    ratio_BO = torch.arange(radius + 1) / sigma_B[:, None]
-    weight_BO = torch.exp(-0.5 * ratio_BO.square()) * (ratio_BO <= BLUR_REACH)
-    # Each distance but 0 means two pixels.
-    weight_BO = weight_BO / (weight_BO[:, :1] + 2.0 * weight_BO[:, 1:].sum(dim=1, keepdim=True))
-    weight_BO = weight_BO.to(images_BCHW.device, non_blocking=True)
-    margins = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)
-    padded = F.pad(images_BCHW, margins, mode="reflect")
-    blurred = images_BCHW * weight_BO[:, 0, None, None, None]
-    for distance in range(1, radius + 1):
-        # Product and sum as two operations: a fused one may round differently at the end of a vector register.
-        pair = padded.narrow(axis, radius - distance, size) + padded.narrow(axis, radius + distance, size)
-        blurred.add_(pair.mul_(weight_BO[:, distance, None, None, None]))
-    return blurred
