@@ -97,10 +97,10 @@ def outlier_rows(z_ND: Tensor, labels_N: Tensor | None = None) -> Tensor:
     distance_N = median_distances(z_ND)
     median, high = float(distance_N.median()), float(distance_N.quantile(0.9))
     far_N, order_N = distance_N.sort(descending=True, stable=True)
-    most = int(MOST * len(z_ND))
     no_rows = order_N[:0]
-    if len(z_ND) < FEWEST_SAMPLES or median == 0 or most == 0:
+    if len(z_ND) < FEWEST_SAMPLES or median == 0:
         return no_rows
+    most = int(MOST * len(z_ND))
     limit = median * max(FAR, (high / median) ** SPREAD_OUT)
     is_end_M = (far_N[:most] >= limit) & (far_N[:most] >= GAP * far_N[1 : most + 1])
     if not is_end_M.any():
