@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from counterpoint.diagnostics.alignment import MAX_PAIR_SAMPLES
 from counterpoint.diagnostics.crowding import (
-    MOST_COMPARED,
     clump_share,
     distinct_rows,
     duplicate_share,
@@ -103,6 +103,6 @@ def test_blocks_and_the_order_of_samples_do_not_matter() -> None:
 
 
 def test_at_most_so_many_samples_are_compared() -> None:
-    assert len(neighbour_counts(draw(3000, 3))) == MOST_COMPARED
+    assert len(neighbour_counts(draw(3000, 3))) == MAX_PAIR_SAMPLES
     with pytest.raises(ValueError, match="k must be >= 1"):
         neighbour_counts(draw(5, 2), k=0)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.paired_shares import jackknife_half_width
-from counterpoint.diagnostics import measure
+from counterpoint.diagnostics import crowding, measure
 from counterpoint.diagnostics.crowding import clump_share, spread
 from counterpoint.diagnostics.measure import CATALOGUE, GROUPS, MOST_DIMS, figure_intervals, measure_place
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, rank_ceiling, vanished_directions
@@ -173,7 +173,9 @@ def test_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*_: object) -> None:
         raise AssertionError("nobody asked for it")
 
-    for name in ("near_copies", "measure_scales", "neighbour_counts", "class_geometry", "label_agreement"):
+    for name in ("near_copies", "neighbour_counts"):
+        monkeypatch.setattr(crowding, name, refuse)
+    for name in ("measure_scales", "class_geometry", "label_agreement"):
         monkeypatch.setattr(measure, name, refuse)
     z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
     place = measure_place(z, labels=torch.arange(60) % 3, only=("sparsity", "effective_rank"))

@@ -51,7 +51,7 @@ def uniformity(z_ND: Tensor) -> float:
     -8.0
     """
     check_features(z_ND, "z")
-    squared_distances = torch.pdist(_unit_subset(z_ND)).square()  # right for silent samples too, which have no cosine
+    squared_distances = torch.pdist(unit_subset(z_ND)).square()  # right for silent samples too, which have no cosine
     return float(torch.logsumexp(-2.0 * squared_distances, dim=0)) - math.log(len(squared_distances))
 
 
@@ -158,7 +158,7 @@ def moved_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
     1.0
     """
     _check_views(z0_ND, z1_ND)
-    first_ND, second_ND = _unit_subset(z0_ND), _unit_subset(z1_ND)
+    first_ND, second_ND = unit_subset(z0_ND), unit_subset(z1_ND)
     across_NN, within_NN = first_ND @ second_ND.T, (first_ND @ first_ND.T).fill_diagonal_(-math.inf)
     closest_N, place_N = across_NN.max(dim=1)
     is_elsewhere_N = place_N != torch.arange(len(place_N))
@@ -187,7 +187,7 @@ def stray_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
     (True, 0.0)
     """
     _check_views(z0_ND, z1_ND)
-    across_NN = _unit_subset(z0_ND) @ _unit_subset(z1_ND).T
+    across_NN = unit_subset(z0_ND) @ unit_subset(z1_ND).T
     rank_N = (across_NN > across_NN.diagonal()[:, None]).double().mean(dim=1)
     stray = 2 * float((rank_N > 0.5).double().mean())
     between = float(((rank_N > 0.1) & (rank_N <= 0.5)).double().mean())
@@ -200,17 +200,21 @@ def view_cosines(z0_ND: Tensor, z1_ND: Tensor) -> Tensor:
 
 
 def _pair_cosines(z_ND: Tensor) -> Tensor:
-    unit = _unit_subset(z_ND)
+    unit = unit_subset(z_ND)
     # Each pair once, none with itself.
     first, second = torch.triu_indices(len(unit), len(unit), offset=1)
     return (unit @ unit.T)[first, second]
 
 
-def _unit_subset(z_ND: Tensor) -> Tensor:
-    """Return unit-length features of the samples whose pairs are counted."""
-    # Evenly spaced: the first ones of a folder are often all of one class.
-    chosen = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MAX_PAIR_SAMPLES)).long()
-    return unit_rows(z_ND[chosen].double())
+def compared(z_ND: Tensor) -> Tensor:
+    """Positions of the samples of which all pairs are looked at, evenly spaced."""
+    # The first ones of a folder are often all of one class.
+    return torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MAX_PAIR_SAMPLES)).long()
+
+
+def unit_subset(z_ND: Tensor) -> Tensor:
+    """Unit-length features, float64, of the samples of which all pairs are looked at."""
+    return unit_rows(z_ND[compared(z_ND)].double())
 
 
 def _check_views(z0_ND: Tensor, z1_ND: Tensor, min_rows: int = 2) -> None:

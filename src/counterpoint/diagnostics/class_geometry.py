@@ -119,11 +119,9 @@ def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> Interval:
             f"optimum must have a row for each of at least 2 classes, got {tuple(optimum_CC.shape)} for {num_classes}"
         )
     is_pair_CC = ~torch.eye(num_classes, dtype=torch.bool)
-
-    def typical(means_CD: Tensor) -> Tensor:
-        return (_cosines(means_CD) - optimum_CC)[is_pair_CC].square().mean().sqrt()
-
-    interval = mean_interval(classes, typical)
+    interval = mean_interval(
+        classes, lambda means_CD: (_cosines(means_CD) - optimum_CC)[is_pair_CC].square().mean().sqrt()
+    )
     if interval.low is None or interval.high is None:
         return interval
     return Interval(interval.value, max(interval.low, 0.0), min(interval.high, 2.0))

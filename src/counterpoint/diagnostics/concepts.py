@@ -244,7 +244,7 @@ def duplicate_dims(z_ND: Tensor) -> int:
     check_features(z_ND, "z")
     chosen_N = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MOST_SAMPLES), dtype=torch.float64).long()
     chosen_ND = z_ND[chosen_N]
-    uncommon_D = num_uncommon(ordered_DN := ordered_values(chosen_ND, len(chosen_ND)))
+    uncommon_D = num_uncommon(ordered_DN := ordered_values(z_ND, MOST_SAMPLES))
     is_varied_D = uncommon_D >= min(FEWEST_ACTIVE, max(len(chosen_ND) - 1, 1))
     columns_DN, clipped_DN = (
         unit_rows((part_ND - part_ND.mean(dim=0)).T.contiguous()) * is_varied_D[:, None]

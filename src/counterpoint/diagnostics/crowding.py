@@ -14,10 +14,9 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.metric import unshown_metric
-from counterpoint.core.numerics import unit_rows
 from counterpoint.core.thread_parts import side_by_side
+from counterpoint.diagnostics.alignment import compared, unit_subset
 
-MOST_COMPARED = 2048  # samples of which all pairs are looked at
 NEAR = 0.1  # of the median distance between two samples: nearer ones belong to one clump
 APART = 0.3  # of it: no other sample is as near as that to a clump
 LARGE = 0.01  # of the samples, that a clump has at least
@@ -67,11 +66,6 @@ def duplicate_share(first_N: Tensor, num_rows: int) -> float:
     return 1 - len(first_N) / num_rows
 
 
-def compared(z_ND: Tensor) -> Tensor:
-    """Positions of the samples of which all pairs are looked at, evenly spaced."""
-    return torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MOST_COMPARED)).long()
-
-
 def clump_share(z_ND: Tensor) -> float:
     """Share of samples in clumps: groups far smaller than the distances between them.
 
@@ -79,14 +73,14 @@ def clump_share(z_ND: Tensor) -> float:
     tenth of the median distance between two samples, and no sample outside is within three tenths of one inside.
     Clumps of less than a hundredth of the samples do not count, nor does one that holds them all: a line or a plane
     full of samples hangs together. Copies count once, and at most
-    ``MOST_COMPARED`` samples, evenly spaced, are compared, at unit length.
+    ``MAX_PAIR_SAMPLES`` samples, evenly spaced, are compared, at unit length.
 
     >>> corners = torch.eye(3).repeat_interleave(50, dim=0)
     >>> clump_share(corners + 0.01 * torch.randn(150, 3, generator=torch.Generator().manual_seed(0)))
     1.0
     """
     check_features(z_ND, "z")
-    unit_ND = unit_rows(z_ND[compared(z_ND)].double()).unique(dim=0)
+    unit_ND = unit_subset(z_ND).unique(dim=0)
     if len(unit_ND) < 3:
         return 0.0
     distance_NN = torch.cdist(unit_ND, unit_ND)
@@ -113,7 +107,7 @@ def neighbour_counts(z_ND: Tensor, k: int = NUM_NEIGHBOURS) -> Tensor:
     Source: radovanovic2010, section 2.
 
     Args:
-        z_ND: features; at most ``MOST_COMPARED`` samples, evenly spaced, are compared at unit length.
+        z_ND: features; at most ``MAX_PAIR_SAMPLES`` samples, evenly spaced, are compared at unit length.
         k: number of neighbours of each sample, >= 1; at most N - 1 are taken.
 
     Returns:
@@ -125,7 +119,7 @@ def neighbour_counts(z_ND: Tensor, k: int = NUM_NEIGHBOURS) -> Tensor:
     check_features(z_ND, "z")
     if k < 1:
         raise ValueError(f"k must be >= 1, got {k}; radovanovic2010 uses 10")
-    unit_ND = unit_rows(z_ND[compared(z_ND)].double())
+    unit_ND = unit_subset(z_ND)
     k = min(k, len(unit_ND) - 1)
 
     def counted(rows: Tensor) -> Tensor:

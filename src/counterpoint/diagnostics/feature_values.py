@@ -97,10 +97,10 @@ def outlier_rows(z_ND: Tensor, labels_N: Tensor | None = None) -> Tensor:
     distance_N = median_distances(z_ND)
     median, high = float(distance_N.median()), float(distance_N.quantile(0.9))
     far_N, order_N = distance_N.sort(descending=True, stable=True)
-    most = int(MOST * len(z_ND))
     no_rows = order_N[:0]
-    if len(z_ND) < FEWEST_SAMPLES or median == 0 or most == 0:
+    if len(z_ND) < FEWEST_SAMPLES or median == 0:
         return no_rows
+    most = int(MOST * len(z_ND))
     limit = median * max(FAR, (high / median) ** SPREAD_OUT)
     is_end_M = (far_N[:most] >= limit) & (far_N[:most] >= GAP * far_N[1 : most + 1])
     if not is_end_M.any():
@@ -221,11 +221,11 @@ def measure_scales(z_ND: Tensor, ordered_DS: Tensor, num_distinct: int) -> Scale
     standard_D[: len(unit_LL)] = without_rounding(torch.linalg.eigvalsh(unit_LL).flip(0), 1.0)
     place_L = torch.arange(len(scale_L))
     return Scales(
-        first_share=float(raw_D[0] / raw_D.sum()),
+        first_share=first_share(raw_D),
         participation=participation_ratio(raw_D),
         largest=float(scale_L.max() / scale_L.median()),
         spread=float(scale_L.max() / scale_L.min()),
-        standard_first_share=float(standard_D[0] / standard_D.sum()),
+        standard_first_share=first_share(standard_D),
         standard_participation=participation_ratio(standard_D),
         standard_vanished=vanished_directions(standard_D, num_distinct).count,
         order=float(np.asarray(spearmanr(place_L, scale_L))[0]) if len(scale_L) >= FEWEST_DIMS else torch.nan,

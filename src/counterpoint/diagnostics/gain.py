@@ -89,7 +89,7 @@ def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
     chance = f"chance {commonest(all_gains[0].learned):.1%}" if all_gains[0].learned.classes else ""
     if not by_name:
         above = [gain for gain in all_gains if gain.is_above_chance]
-        words = " and ".join([f"{gain.classifier} ({gain.learned.accuracy:.1%})" for gain in above or all_gains])
+        words = " and ".join(_shares(gain, "") for gain in above or all_gains)
         standing = f"above chance by {words}" if above else f"at chance by {words}"
         return "; ".join(filter(None, [standing, chance, "whether that is better than raw input was not measured"]))
     shared = by_name.pop() if len(by_name) == 1 else ""

@@ -174,9 +174,7 @@ def _wrong_labels(
     margin_N, guessed_N = fitted_NC.max(dim=1)
     # A class whose samples are mostly taken for another has no place of its own: its labels are not wrong, but not told
     # apart by these features.
-    voted_CC = torch.zeros(num_classes, num_classes).index_put_(
-        (label_N, voted_N), torch.ones(len(label_N)), accumulate=True
-    )
+    voted_CC = torch.bincount(num_classes * label_N + voted_N, minlength=num_classes**2).view(num_classes, num_classes)
     has_place_C = voted_CC.argmax(dim=1) == torch.arange(num_classes)
     has_place_C[list(excluded)] = False
     judged = has_place_C[label_N].nonzero()[:, 0]

@@ -15,10 +15,10 @@ from counterpoint.core.numerics import unit_doubles
 from counterpoint.core.paired_shares import Z_95, jackknife_half_width
 from counterpoint.core.process_setup import give_back_memory
 from counterpoint.core.thread_parts import side_by_side
+from counterpoint.diagnostics import crowding
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram, view_cosines
 from counterpoint.diagnostics.class_geometry import class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.crowding import distinct_rows, hub_rows, largest_hub, near_copies, neighbour_counts
 from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.diagnostics.feature_values import OutlierSamples, look_for_outliers, measure_scales, ordered_values
 from counterpoint.diagnostics.gaussian_slices import gaussian_slices
@@ -32,8 +32,8 @@ SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {
     "near-copies": lambda subject: subject.near.rows_R,
     "hubs": lambda subject: (
         torch.tensor([subject.near.hub_row])
-        if subject.near.hub > largest_hub(subject.neighbours_N)
-        else hub_rows(subject.z_ND, subject.neighbours_N)
+        if subject.near.hub > crowding.largest_hub(subject.neighbours_N)
+        else crowding.hub_rows(subject.z_ND, subject.neighbours_N)
     ),
     "gaussian-slices": lambda subject: subject.slices.rows,
 }
@@ -75,14 +75,14 @@ class MeasuredFeatures:
     spectrum_D = cached_property(lambda my: covariance_spectrum(my.unit_ND))
     sigma_K = cached_property(lambda my: singular_values(my.unit_ND))
     num_rows = property(lambda my: len(my.z_ND))
-    first_N = cached_property(lambda my: distinct_rows(my.z_ND))
-    near = cached_property(lambda my: near_copies(my.z_ND, my.first_N))
+    first_N = cached_property(lambda my: crowding.distinct_rows(my.z_ND))
+    near = cached_property(lambda my: crowding.near_copies(my.z_ND, my.first_N))
     num_distinct = property(lambda my: max(round(len(my.first_N) * my.near.distinct), 2))
     vanished = cached_property(lambda my: vanished_directions(my.spectrum_D, my.num_distinct))
     cosines = cached_property(lambda my: cosine_histogram(*my.views) if my.views is not None else None)
     classes = cached_property(lambda my: class_geometry(my.z_ND, my.labels_N) if my.labels_N is not None else None)
     agreement = cached_property(lambda my: label_agreement(my.z_ND, my.labels_N) if my.labels_N is not None else None)
-    neighbours_N = cached_property(lambda my: neighbour_counts(my.z_ND))
+    neighbours_N = cached_property(lambda my: crowding.neighbour_counts(my.z_ND))
     ordered_DS = cached_property(lambda my: ordered_values(my.z_ND))
     scales = cached_property(lambda my: measure_scales(my.z_ND, my.ordered_DS, my.num_distinct))
     slices = cached_property(lambda my: gaussian_slices(my.unit_ND if my.is_directional else my.z_ND, my.first_N))
@@ -155,7 +155,7 @@ def figure_intervals(unit_ND: Tensor, views: tuple[Tensor, Tensor] | None) -> In
         left_out = [(count, total_D, gram_DD), *((count - n, total_D - s, gram_DD - g) for n, s, g in sums)]
         spectra = side_by_side(lambda part: (part[0], _spectrum(*part)), left_out)
         measures: dict[str, Callable[[int, Tensor], float]] = {
-            "spread": lambda num, lambda_D: math.sqrt(float(lambda_D.sum()) * (num - 1) / num),
+            "spread": lambda num, lambda_D: crowding.spread(lambda_D, num),
             "effective_rank": lambda _, lambda_D: effective_rank(lambda_D),
             "vanished": lambda num, lambda_D: float(vanished_directions(lambda_D, num).count),
         }
@@ -209,12 +209,11 @@ def measure_place(
     values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.
     figures = {name: value if math.isfinite(value) else None for name, value in zip(chosen, values, strict=True)}
-    counts = {"num_samples": num_samples, "num_dims": z_ND.shape[1]}
     intervals = figure_intervals(subject.unit_ND, views)
     agreement = subject.agreement if is_all else None
     if agreement is not None and agreement.noise.low is not None and agreement.noise.high is not None:
         intervals["label_noise"] = (agreement.noise.low, agreement.noise.high)
-    record = {**counts, **figures, "intervals": intervals}
+    record = {"num_samples": num_samples, "num_dims": z_ND.shape[1], **figures, "intervals": intervals}
     suspects: dict[str, Tensor] = {}
     if is_all:
         inlier_N = is_kept_N.nonzero()[:, 0]

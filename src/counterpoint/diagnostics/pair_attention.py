@@ -78,7 +78,13 @@ def batch_attention(loss: WeighingLoss, batch: PairBatch) -> PairRecord:
 
     Source: alphacl2022, Eq. 4 (alpha). Memory of one batch: (2n, 2n).
     """
-    share_AM, is_anchor_A = _weight_shares(loss, batch)
+    with torch.no_grad():
+        # Below 0, as hard-negative weighting has for the easiest pairs, they attract.
+        alpha_AM = loss.importance(*batch.asked_of(loss)).clamp(min=0.0)
+    total_A1 = alpha_AM.sum(1, keepdim=True)
+    # A satisfied hinge weighs nothing, and some losses have one view's anchors only.
+    is_anchor_A = total_A1[:, 0] > 0
+    share_AM = alpha_AM[is_anchor_A] / total_A1[is_anchor_A]
     count = num_negatives(loss, batch)
     most_AK = share_AM.topk(min(max(1, round(HARDEST * count)), share_AM.shape[1]), dim=1).values
     label_N, is_same_NN = batch.labels_N, None
@@ -94,17 +100,6 @@ def batch_attention(loss: WeighingLoss, batch: PairBatch) -> PairRecord:
         class_mass=own_class[0],
         class_chance=own_class[1],
     )
-
-
-def _weight_shares(loss: WeighingLoss, batch: PairBatch) -> tuple[Tensor, Tensor]:
-    """Return weights of negatives, each row of which sums to 1, and mark the vectors that weigh any as anchors."""
-    with torch.no_grad():
-        # Below 0, as hard-negative weighting has for the easiest pairs, they attract.
-        alpha_AM = loss.importance(*batch.asked_of(loss)).clamp(min=0.0)
-    total_A1 = alpha_AM.sum(1, keepdim=True)
-    # A satisfied hinge weighs nothing, and some losses have one view's anchors only.
-    is_anchor_A = total_A1[:, 0] > 0
-    return alpha_AM[is_anchor_A] / total_A1[is_anchor_A], is_anchor_A
 
 
 def _mass(share_AM: Tensor, is_anchor_A: Tensor, is_it_NN: Tensor | None) -> tuple[float | None, float | None]:

@@ -75,16 +75,6 @@ def _higher_rate(values: Values) -> Mapping[str, Any]:
     return {"optim.learning_rate": "auto" if rate < VERY_LOW_RATE else rate * FACTOR}
 
 
-def _lower_temperature(values: Values) -> Mapping[str, Any]:
-    now = values["temperature"]
-    return {"temperature": USUAL_TEMPERATURE if now > 2 * USUAL_TEMPERATURE else now / 2}
-
-
-def _higher_temperature(values: Values) -> Mapping[str, Any]:
-    now = values["temperature"]
-    return {"temperature": USUAL_TEMPERATURE if now < USUAL_TEMPERATURE / 2 else 2 * now}
-
-
 def _weaker_views(values: Values) -> Mapping[str, Any]:
     """Halve the strength of every augmentation that takes content away."""
     views = {path.removeprefix("views."): value for path, value in values.items() if path.startswith("views.")}
@@ -128,8 +118,16 @@ OTHER_RATE = Step(
     "a higher or lower learning rate (--optim.learning-rate)",
     lambda values: (_lower_rate if values["optim.learning_rate"] > VERY_LOW_RATE else _higher_rate)(values),
 )
-LOWER_TEMPERATURE = Step("temperature", "a lower temperature (--temperature)", _lower_temperature)
-HIGHER_TEMPERATURE = Step("temperature", "a higher temperature (--temperature)", _higher_temperature)
+LOWER_TEMPERATURE = Step(
+    "temperature",
+    "a lower temperature (--temperature)",
+    lambda values: {"temperature": min(values["temperature"] / 2, USUAL_TEMPERATURE)},
+)
+HIGHER_TEMPERATURE = Step(
+    "temperature",
+    "a higher temperature (--temperature)",
+    lambda values: {"temperature": max(2 * values["temperature"], USUAL_TEMPERATURE)},
+)
 WEAKER_VIEWS = Step("views", "weaker views", _weaker_views)
 LOOK_AT_VIEWS = Step("preview", "a look at the views, which may be blank (counterpoint preview)")
 MORE_EPOCHS = Step("epochs", "more epochs (--epochs)", _times("epochs", FACTOR))

@@ -8,7 +8,7 @@ from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Evidence
 from counterpoint.diagnostics.finding import Finding, Level
-from counterpoint.diagnostics.gain import Gain, answer, balanced, commonest, gains
+from counterpoint.diagnostics.gain import answer, balanced, commonest, gains
 
 CHANCE_SHARE = 0.05
 THROWN = 10.0  # the same, of a training that has thrown away what its weights were
@@ -109,6 +109,13 @@ def check_gain(evidence: Evidence) -> Finding | None:
     baseline = headline.baseline
     assert baseline is not None
     words = answer(evidence.votes)
+    differences = [
+        f"By {gain.classifier}, on the same {gain.learned.total:,} queries, the difference is "
+        f"{100 * difference.value:+.1f} points, 95 % interval {100 * difference.low:+.1f} to "
+        f"{100 * difference.high:+.1f}, p {written_p(difference.p)} ({difference.test})."
+        for gain in compared
+        if (difference := gain.difference) is not None
+    ]
     in_colour = evidence.is_in_colour
     return Finding(
         level=level,
@@ -119,7 +126,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
         better="higher",
         reference=baseline.accuracy,
         reference_name=f"{headline.classifier} on {baseline.features}",
-        text=" ".join(map(_difference_words, compared))
+        text=" ".join(differences)
         + " Both p are corrected for there being two." * (len(compared) > 1)
         + " Where raw input already separates the classes, learning has little to add."
         + " Colours separate these classes: fewer queries are right by the grey pictures." * in_colour,
@@ -132,16 +139,6 @@ def check_gain(evidence: Evidence) -> Finding | None:
             otherwise="more data, or an encoder whose training keeps what the classes differ in",
         ),
         cannot_tell="whether another task would gain",
-    )
-
-
-def _difference_words(gain: Gain) -> str:
-    difference = gain.difference
-    assert difference is not None
-    return (
-        f"By {gain.classifier}, on the same {gain.learned.total:,} queries, the difference is "
-        f"{100 * difference.value:+.1f} points, 95 % interval {100 * difference.low:+.1f} to "
-        f"{100 * difference.high:+.1f}, p {written_p(difference.p)} ({difference.test})."
     )
 
 

@@ -4,8 +4,6 @@ Limits were chosen on drawn features of 40 kinds without a fault and 30 with one
 ``calibrate_diagnosis.py --set choosing`` (docs/diagnosis-reference.md).
 """
 
-import math
-
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse, is_neural_collapse, is_scaled
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements
 from counterpoint.diagnostics.finding import Finding, Level
@@ -242,13 +240,13 @@ def check_gaussian_slices(evidence: Evidence) -> Finding | None:
     level = _slice_level(evidence, embedding, worst, limit)
     if level is None:
         return None
-    is_fine = level == "good"
+    is_fine, dim = level == "good", embedding.figures.get("slice_dim")
     return Finding(
         level=level,
         title=f"No slice is far from a Gaussian: of {embedding.slice_count:,.0f} the worst is at {worst:.2g}"
         if is_fine
         else "Not Gaussian in every direction: "
-        + ("a direction " if math.isnan(_slice_dim(embedding)) else f"dimension {_slice_dim(embedding):.0f} ")
+        + ("a direction " if dim is None else f"dimension {dim:.0f} ")
         + _slice_fault(embedding),
         measured=worst,
         reference=limit,
@@ -265,7 +263,7 @@ def check_gaussian_slices(evidence: Evidence) -> Finding | None:
         remedy=""
         if is_fine
         else "standardise the dimension or leave it out, and compare kNN"
-        if not math.isnan(_slice_dim(embedding))
+        if dim is not None
         else "train longer, or give the term on slices more weight"
         if evidence.gaussian_by == "loss"
         else "remove damaged samples among the named ones; groups that are classes need nothing",
@@ -278,7 +276,7 @@ def check_gaussian_slices(evidence: Evidence) -> Finding | None:
 def _slice_level(evidence: Evidence, embedding: Measurements, worst: float, limit: float) -> Level | None:
     """Return how bad the worst slice is; None if there is nothing to report."""
     is_far, is_very_far = worst > max(limit, FAR), worst > max(limit, VERY_FAR)
-    is_dimension = not math.isnan(_slice_dim(embedding)) and embedding.slice_dims <= embedding.num_dims / 4
+    is_dimension = embedding.figures.get("slice_dim") is not None and embedding.slice_dims <= embedding.num_dims / 4
     if is_full_collapse(evidence):
         return None
     if evidence.gaussian_by == "loss":
@@ -286,11 +284,6 @@ def _slice_level(evidence: Evidence, embedding: Measurements, worst: float, limi
     if evidence.gaussian_by == "theory":
         return "warning" if is_very_far and is_dimension else "note" if is_far else "good"
     return "note" if is_very_far and is_dimension else None
-
-
-def _slice_dim(embedding: Measurements) -> float:
-    dim = embedding.figures.get("slice_dim")
-    return math.nan if dim is None else dim
 
 
 def _slice_fault(embedding: Measurements) -> str:

@@ -149,17 +149,22 @@ def class_risk(
     if loss is not None and not isinstance(loss, Loss | ClassLevel):
         raise UsageError(f"loss must be one of counterpoint.losses or None, got {type(loss).__name__}; build it first")
     record = loss.class_level() if isinstance(loss, Loss) else loss or PAPER
-    k = _number(record.num_negatives if num_negatives is None else num_negatives)
+    k = record.num_negatives if num_negatives is None else num_negatives
+    k = math.inf if k is None else k
+    is_number = isinstance(k, Real) and not isinstance(k, bool)
+    if not is_number or not (k == math.inf or (1 <= k < 2**63 and k % 1 == 0)):  # a whole number that torch holds
+        expected = "a whole number >= 1 and < 2**63, or math.inf"
+        raise UsageError(f"num_negatives must be {expected}, got {k!r:.40}; 512 is common")
     weights_CC = negative_weights(proportions_C, supervised=supervised or record.supervised)
-    if anchor_weights is None:
-        return _risk(record, weights_CC, proportions_C, k)
-    weights_C = torch.as_tensor(anchor_weights).to(proportions_C).double()
-    if weights_C.shape != proportions_C.shape:
-        shapes = f"{tuple(proportions_C.shape)}, got {tuple(weights_C.shape)}"
-        raise UsageError(f"anchor_weights must be one per class, shape {shapes}")
-    if not bool(torch.isfinite(weights_C).all()) or float(weights_C.min()) < 0 or float(weights_C.sum()) == 0:
-        raise UsageError(f"anchor_weights must be >= 0, finite and not all 0, got {weights_C.tolist()}")
-    return _risk(record, weights_CC, weights_C, k)
+    weights_C = proportions_C
+    if anchor_weights is not None:
+        weights_C = torch.as_tensor(anchor_weights).to(proportions_C).double()
+        if weights_C.shape != proportions_C.shape:
+            shapes = f"{tuple(proportions_C.shape)}, got {tuple(weights_C.shape)}"
+            raise UsageError(f"anchor_weights must be one per class, shape {shapes}")
+        if not bool(torch.isfinite(weights_C).all()) or float(weights_C.min()) < 0 or float(weights_C.sum()) == 0:
+            raise UsageError(f"anchor_weights must be >= 0, finite and not all 0, got {weights_C.tolist()}")
+    return _risk(record, weights_CC, weights_C, float(k))
 
 
 def negative_weights(proportions_C: Tensor, *, supervised: bool) -> Tensor:
@@ -233,17 +238,6 @@ def _risk(record: ClassLevel, weights_CC: Tensor, anchor_weights_C: Tensor, k: f
     # Without epsilon the logarithm is linear along equal changes of all gaps; a collision, of gap 0, prevents them.
     is_strict = is_offset or (k > 1 and float(weights_CC.diagonal().min()) > 0)
     return ClassRisk(record.name, anchor_weights_C, rows, is_strictly_convex=is_strict)
-
-
-def _number(num_negatives: float | None) -> float:
-    """A whole number that torch holds, or infinity."""
-    if num_negatives is None:
-        return math.inf
-    is_number = isinstance(num_negatives, Real) and not isinstance(num_negatives, bool)
-    if is_number and (num_negatives == math.inf or (1 <= num_negatives < 2**63 and num_negatives % 1 == 0)):
-        return float(num_negatives)
-    expected = "a whole number >= 1 and < 2**63, or math.inf"
-    raise UsageError(f"num_negatives must be {expected}, got {num_negatives!r:.40}; 512 is common")
 
 
 def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Tensor:

@@ -147,10 +147,14 @@ def finish_on_face(risk: Callable[[Tensor], RiskAt], gram_CC: Tensor) -> FaceFin
             total = float(sums_C.sum()) / (2 * (num_classes - 1))
             # two classes have one equation, z_1 z_2 = G_12: both get the same z
             log_z_C = (sums_C - total) / (num_classes - 2) if num_classes > 2 else 0.5 * sums_C
-        residual = _residual_of(at.gradient_CC, gram_CC, log_z_C.exp())
+        z_C = log_z_C.exp()
+        outer_CC, means_C = torch.outer(z_C, z_C).fill_diagonal_(0.0), -(gram_CC @ z_C)
+        log_ratio_CC = (outer_CC / at.gradient_CC).fill_diagonal_(1.0).log()
+        size = max(float(log_ratio_CC.abs().max()), float((means_C.abs() / (gram_CC.abs() @ z_C)).max()))
+        residual = _Residual(outer_CC, at.gradient_CC * log_ratio_CC, means_C, size)
         if residual.size <= _ROUNDING:
             return FaceFinish(gram_CC, iteration)
-        step = _newton_step(at, gram_CC, log_z_C.exp(), residual)
+        step = _newton_step(at, gram_CC, z_C, residual)
         if step is None:
             return None
         gram_change_CC, log_z_change_C = step
@@ -169,15 +173,6 @@ def _is_positive(matrix_CC: Tensor) -> bool:
     """Tell whether all entries off the diagonal are positive and finite."""
     off_CC = matrix_CC.clone().fill_diagonal_(1.0)
     return bool((off_CC > 0).all()) and bool(torch.isfinite(off_CC).all())
-
-
-def _residual_of(gradient_CC: Tensor, gram_CC: Tensor, z_C: Tensor) -> _Residual:
-    outer_CC = torch.outer(z_C, z_C).fill_diagonal_(0.0)
-    log_ratio_CC = (outer_CC / gradient_CC).fill_diagonal_(1.0).log()
-    pairs_CC = gradient_CC * log_ratio_CC
-    means_C = -(gram_CC @ z_C)
-    relative = max(float(log_ratio_CC.abs().max()), float((means_C.abs() / (gram_CC.abs() @ z_C)).max()))
-    return _Residual(outer_CC, pairs_CC, means_C, relative)
 
 
 def _newton_step(at: RiskAt, gram_CC: Tensor, z_C: Tensor, residual: _Residual) -> tuple[Tensor, Tensor] | None:

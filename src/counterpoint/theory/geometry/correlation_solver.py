@@ -117,7 +117,9 @@ def minimise_over_correlations(
     for slope in _SLOPES:
         is_done = best.offer(descend(risk.at, factor_CR[:, :most_columns], slope=slope))
         is_done = is_done or (is_whole and best.offer_finish(best.point.gram_CC))
-        if (is_done or _grow(best, most_columns, slope)) and best.is_settled:
+        # settled: every class, however rare, is where it should be
+        is_done = is_done or _grow(best, most_columns, slope)
+        if is_done and max(best.point.relative_slope, best.stretch) <= _CLASS_SLOPE:
             break
         factor_CR = best.point.factor_CR
     return best.solution()
@@ -327,11 +329,6 @@ class _Best:
     def is_certified(self) -> bool:
         """Tell whether the gap is within the tolerance."""
         return self._point is not None and self.point.at.value - self.lower_bound <= self.tolerance * self.scale
-
-    @property
-    def is_settled(self) -> bool:
-        """Tell whether every class, however rare, is where it should be."""
-        return self.point.relative_slope <= _CLASS_SLOPE and self.stretch <= _CLASS_SLOPE
 
     def offer(self, descent: Descent) -> bool:
         """Take a descent's end, and its bound; tell whether that certifies."""

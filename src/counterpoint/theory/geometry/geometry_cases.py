@@ -190,8 +190,8 @@ def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Solution:
         tangent = float(smooth.anchor_weights_C @ (slope_CC * smooth.rows.scores(gram_CC)).sum(dim=1))
         bound = max(bound, certify(replace(at, value=tangent), gram_CC).lower_bound)
         # slack / width is 3/16 of all weights, a unit of the hinge: where all margins are kept the risk itself is 0
-        if risk.value(gram_CC) < value:
-            best_CR, value, scale = factor_CR, risk.value(gram_CC), max(abs(risk.value(gram_CC)), slack / width)
+        if (sharp := risk.value(gram_CC)) < value:
+            best_CR, value, scale = factor_CR, sharp, max(abs(sharp), slack / width)
         is_certified = value - bound <= tolerance * scale
         if is_certified:
             break

@@ -81,15 +81,13 @@ class LogSumIntegral:
         return torch.exp(math.log(first) + STEP * torch.arange(num_nodes + 1, dtype=torch.float64))
 
     @cached_property
-    def node_weights(self) -> Tensor:
-        """Step of the rule, times exp(-epsilon s)."""
-        # ds / s is the step of v = log s
-        return STEP * torch.exp(-self.epsilon * self.nodes)
-
-    @cached_property
     def basis(self) -> "Basis":
-        """Functions that exp(-s x) is made of."""
-        return choose_basis(self.nodes, self.low, self.high, self.num_terms, self.epsilon)
+        """The shorter set of functions for exp(-s x) whose rounding neither a power of k nor a small sum shows."""
+        last = float(self.nodes[-1])
+        is_exact = self.num_terms * min(1.0, last * self.high) <= SERIES_CEILING
+        if is_exact and series_length(last * (self.high - self.low)) <= min(LONGEST_SERIES, len(self.nodes)):
+            return ChebyshevBasis(self.nodes, self.low, self.high)
+        return ExponentialBasis(self.nodes, is_fine=self.epsilon > 0 or self.num_terms > POWER_CEILING)
 
     def at(self, x_CC: Tensor) -> RowsAt:
         """The expectation and its derivatives for each row, x (C, C)."""
@@ -109,7 +107,9 @@ class LogSumIntegral:
 
     def _block(self, x_BC: Tensor, r_BC: Tensor, is_kept: bool) -> RowsAt:
         """Value, first and second derivatives of some rows; the sum's mean enters these by two numbers for each row."""
-        k, s_Q, w_Q, basis = self.num_terms, self.nodes, self.node_weights, self.basis
+        k, s_Q, basis = self.num_terms, self.nodes, self.basis
+        # step of the rule times exp(-epsilon s): ds / s is the step of v = log s
+        w_Q = STEP * torch.exp(-self.epsilon * s_Q)
         values_BMC = basis.values(x_BC)
         log_p_BQ = basis.log_mean(r_BC, x_BC, values_BMC)
         # m_i, the mean of the sum
@@ -235,15 +235,6 @@ def row_sums(values_BMC: Tensor, weights_BC: Tensor) -> Tensor:
 def combined(values_BMC: Tensor, coefficients_BM: Tensor) -> Tensor:
     """Sum of basis functions with coefficients of their row, (B, C)."""
     return (coefficients_BM[:, None] @ values_BMC)[:, 0]
-
-
-def choose_basis(s_Q: Tensor, low: float, high: float, num_terms: int, epsilon: float) -> Basis:
-    """The shorter one whose rounding neither a power of k terms nor a sum far below epsilon shows."""
-    last = float(s_Q[-1])
-    is_exact = num_terms * min(1.0, last * high) <= SERIES_CEILING
-    if is_exact and series_length(last * (high - low)) <= min(LONGEST_SERIES, len(s_Q)):
-        return ChebyshevBasis(s_Q, low, high)
-    return ExponentialBasis(s_Q, is_fine=epsilon > 0 or num_terms > POWER_CEILING)
 
 
 def series_length(half_width: float) -> int:
