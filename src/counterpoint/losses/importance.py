@@ -181,19 +181,6 @@ _NO_SECOND = (
 )
 
 
-def differentiable_energy(z_VD: Tensor, problem: EnergyProblem) -> Tensor:
-    """The energy as autograd sees it, alpha and all; more pairs than one block holds are computed again in backward."""
-    blocks = list(problem.blocks())
-    num_pairs = sum((b.rows.stop - b.rows.start) * (b.keys.stop - b.keys.start) for b in blocks)
-    if len(blocks) == 1 or num_pairs <= BLOCK_PAIRS:
-        total = torch.stack([_block_energy(z_VD, problem, block) for block in blocks]).sum()
-    else:
-        # The reentrant form does not work with torch.autograd.grad, by which second derivatives are taken.
-        parts = [checkpoint(_block_energy, z_VD, problem, block, use_reentrant=False) for block in blocks]
-        total = torch.stack(parts).sum()  # pyright: ignore[reportArgumentType]
-    return total / problem.num_anchors
-
-
 def _block_energy(z_VD: Tensor, problem: EnergyProblem, block: AnchorBlock) -> Tensor:
     """sum_ij alpha_ij (d_i^2 - d_ij^2) over the anchors of a block."""
     cost_BM, own_B = problem.costs(z_VD, block)
@@ -293,9 +280,18 @@ class AlphaCL(ContrastiveLoss):
         """See ``Loss.forward``; labels are checked and not used."""
         problem, z_VD, dtype = self._problem(z0, z1, labels, part)
         # Definition 1 holds alpha fixed (sg); the other way is the paper's "backprop alpha".
-        if self.backpropagate_alpha:
-            return differentiable_energy(z_VD, problem).to(dtype)
-        return _Energy.apply(z_VD, problem)[0].to(dtype)  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
+        if not self.backpropagate_alpha:
+            return _Energy.apply(z_VD, problem)[0].to(dtype)  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
+        blocks = list(problem.blocks())
+        num_pairs = sum((b.rows.stop - b.rows.start) * (b.keys.stop - b.keys.start) for b in blocks)
+        if len(blocks) == 1 or num_pairs <= BLOCK_PAIRS:
+            parts = [_block_energy(z_VD, problem, block) for block in blocks]
+        else:
+            # More pairs than one block holds are computed again in the backward pass. The reentrant form does not work
+            # with torch.autograd.grad, by which second derivatives are taken.
+            parts = [checkpoint(_block_energy, z_VD, problem, block, use_reentrant=False) for block in blocks]
+        total = torch.stack(parts).sum()  # pyright: ignore[reportArgumentType]
+        return (total / problem.num_anchors).to(dtype)
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
         r"""Pairwise importance alpha, dense."""

@@ -203,10 +203,20 @@ class PairLoss(ContrastiveLoss):
         (a sum over anchors for ``reduction="sum"``).
         """
         z0, z1 = (z.detach() for z in prepare_views(z0, z1, normalize=self.pairing.normalize))
-        n = len(z0)
+        n, pairing = len(z0), self.pairing
+        num_views = 1 if pairing.anchors == "first" else 2
+        if pairing.negatives == "two-view":
+            rows, keys = [slice(0, num_views * n)], [slice(0, 2 * n)]
+            blocks = blocks_of(torch.cat([z0, z1]), pairing, self.psi)
+        else:
+            # Dense rows are anchors: the second view gets a block of its own instead of the columns of the first.
+            one_way, rows = replace(pairing, anchors="first"), [slice(0, n), slice(n, 2 * n)]
+            keys = rows[::-1] if pairing.negatives == "cross-view" else rows
+            vectors = [torch.cat(views) for views in ((z0, z1), (z1, z0))[:num_views]]
+            blocks = [blocks_of(both_2ND, one_way, self.psi)[0] for both_2ND in vectors]
         alpha = z0.new_zeros(2 * n, 2 * n)
-        for rows, columns, scores in self._one_way_blocks(z0, z1):
-            alpha[rows, columns] = self._alpha(dense.row_scores(scores)).to(z0.dtype)  # Eq. 4
+        for own, others, scores in zip(rows, keys, blocks, strict=False):
+            alpha[own, others] = self._alpha(dense.row_scores(scores)).to(z0.dtype)  # Eq. 4
         return alpha
 
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
@@ -313,20 +323,6 @@ class PairLoss(ContrastiveLoss):
         # Slopes are taken by autograd, as phi may be the user's; elementwise, so that the sum keeps anchors apart.
         slope_A = torch.func.grad(lambda xi: self.phi_of(xi).sum())(xi_A)
         return self.psi.scale * (slope_A[:, None] * function.slope(safe_AM)).masked_fill(is_out_AM, 0.0)
-
-    def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, PairScores]]:
-        """Return rows and columns among the 2n vectors, and the scores between them."""
-        n, pairing = len(z0), self.pairing
-        num_views = 1 if pairing.anchors == "first" else 2
-        if pairing.negatives == "two-view":
-            (scores,) = blocks_of(torch.cat([z0, z1]), pairing, self.psi)
-            return [(slice(0, num_views * n), slice(0, 2 * n), scores)]
-        # Dense rows are anchors: the second view gets a block of its own instead of the columns of the first.
-        one_way, places = replace(pairing, anchors="first"), (slice(0, n), slice(n, 2 * n))
-        keys = places[::-1] if pairing.negatives == "cross-view" else places
-        vectors = [torch.cat(views) for views in ((z0, z1), (z1, z0))[:num_views]]
-        blocks = [blocks_of(both_2ND, one_way, self.psi)[0] for both_2ND in vectors]
-        return list(zip(places, keys, blocks, strict=False))
 
     def _at_gap(self, n: int, gap: float) -> float:
         """Loss of n samples all of whose gaps are alike."""

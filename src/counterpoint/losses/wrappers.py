@@ -57,8 +57,7 @@ class HardNegatives(ContrastiveLoss):
         if not isinstance(loss, PairLoss) or not loss.psi.function.in_log_domain:
             name_or_type = loss.card.name if isinstance(loss, Loss) else type(loss).__name__
             raise TypeError(f"loss must be a pairwise loss with exponential psi, such as InfoNCE(), got {name_or_type}")
-        if not 0 <= beta < math.inf:
-            raise ValueError(f"beta must be >= 0 and finite, got {beta}; 0 is the wrapped loss, 0.5 to 2 are common")
+        check_weight(beta, "beta", hint="0 is the wrapped loss, 0.5 to 2 are common")
         self.loss, self.beta, self.pairing = loss, beta, loss.pairing
         self.card = replace(
             loss.card,
