@@ -218,7 +218,7 @@ def mean_over_positives(vectors: LabelledVectors, scale: float) -> Tensor:
     # Stable: within a class the order of the batch is kept, and with it the order of sums.
     order_V = torch.argsort(vectors.class_M, stable=True)
     z_VD, classes = vectors.all_MD.index_select(0, order_V), _classes(vectors, order_V, scale)
-    if is_transformed() or not can_read(z_VD) or z_VD.device.type != "cpu":
+    if is_transformed() or not can_read(z_VD):
         return _general(z_VD, classes)
     return one_operation(_InTiles(classes), z_VD)
 
