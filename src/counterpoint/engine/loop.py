@@ -83,7 +83,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
     job.engine.setup(job.method, job.optimizer)
     job.method.train()
     state = _restore(job, reporter) if resume else LoopState()
-    if not resume:
+    if state.unproven is None:
         # Step 0, too: a run that is stopped in its first epoch continues from there, and its first step can be
         # replayed.
         _save(job, state)
@@ -268,9 +268,7 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
         reporter.say("no checkpoint was saved yet; starting from the beginning")
         # There may still be a torn first line, or timings whose metrics were never written.
         on_first_rank(lambda: job.folder.truncate_metrics(0))
-        state = LoopState()
-        _save(job, state)
-        return state
+        return LoopState()
     restored = on_all_ranks(lambda: restore_checkpoint(job.folder.checkpoints))
     if ranks_that_differ(restored.path.name):
         raise RunError(f"the ranks do not see the same checkpoints in {job.folder.checkpoints}; use a shared folder")

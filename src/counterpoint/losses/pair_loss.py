@@ -20,6 +20,8 @@ from counterpoint.kernels import dense
 from counterpoint.kernels.contract import (
     EXPONENTIAL,
     HINGE,
+    IDENTITY,
+    SIGMOID,
     SOFTPLUS,
     Elementwise,
     PairFunction,
@@ -33,7 +35,9 @@ from counterpoint.kernels.triton import two_views
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, may_begin_anew, prepare_both, prepare_views
 from counterpoint.losses.loss import LossCard, Part
-from counterpoint.losses.pairs import INCREASING, ContrastiveLoss, Pairing, Phi, Psi, blocks_of, user_phi, user_psi
+from counterpoint.losses.pairs import ContrastiveLoss, Pairing, Phi, Psi, blocks_of, derivative, user_phi, user_psi
+
+INCREASING = (EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS)
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,7 @@ class PairLoss(ContrastiveLoss):
             entropy_A = torch.cat([h_A for block in blocks for h_A in _entropies(block, self.psi.function)])
             if self.phi.logarithm is None and not self.phi.is_linear:  # neither is flat, though a slope may round to 0
                 xi_A = statistics(both_2ND, self.pairing, self.psi)
-                slope_A = torch.func.grad(lambda xi: self.phi_of(xi).sum())(xi_A)
+                slope_A = derivative(self.phi_of)(xi_A)
                 entropy_A = entropy_A.masked_fill(slope_A == 0, math.nan)
             # Rounding is kept within the range that this number of negatives can reach.
             return Attention(entropy_A.clamp(0.0, math.log(num_negatives)), num_negatives)
@@ -315,13 +319,13 @@ class PairLoss(ContrastiveLoss):
         if function.in_log_domain:
             log_xi_A = u_AM.logsumexp(1)
             # phi'(xi) psi' = d phi / d log xi * softmax: nothing leaves the log domain.
-            slope_A = torch.func.grad(lambda lse: self.phi_of(lse).sum())(log_xi_A)
+            slope_A = derivative(self.phi_of)(log_xi_A)
             return self.psi.scale * slope_A[:, None] * torch.exp(u_AM - log_xi_A[:, None])
         safe_AM = u_AM.masked_fill(is_out_AM, 0.0)
         # Masked before and after: a user's psi may be NaN at minus infinity, and not 0 at 0.
         xi_A = function.value(safe_AM).masked_fill(is_out_AM, 0.0).sum(1)
         # Slopes are taken by autograd, as phi may be the user's; elementwise, so that the sum keeps anchors apart.
-        slope_A = torch.func.grad(lambda xi: self.phi_of(xi).sum())(xi_A)
+        slope_A = derivative(self.phi_of)(xi_A)
         return self.psi.scale * (slope_A[:, None] * function.slope(safe_AM)).masked_fill(is_out_AM, 0.0)
 
     def _at_gap(self, n: int, gap: float) -> float:
