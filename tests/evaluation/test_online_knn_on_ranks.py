@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from counterpoint.core.settings import OptimSettings, SourceSettings
 from counterpoint.data.order import split_source
 from counterpoint.data.sources import open_source
-from counterpoint.engine.engine import shard, whole_tensor
+from counterpoint.engine.engine import shard
 from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.online_knn import EpochKNN
@@ -75,7 +76,8 @@ def measured(*, is_sharded: bool) -> dict[str, Tensor]:
         found[f"{step}.knn20"] = torch.tensor(
             measure(step + 1, step == NUM_STEPS - 1, method)["knn20"], dtype=torch.float64
         )
-        found |= {f"{step}.{key}": whole_tensor(value).clone() for key, value in method.state_dict().items()}
+        for key, value in method.state_dict().items():
+            found[f"{step}.{key}"] = (value.full_tensor() if isinstance(value, DTensor) else value).clone()
     return found
 
 

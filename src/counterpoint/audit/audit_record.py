@@ -1,6 +1,7 @@
 """Records of an audit: written to JSON, printed, and read again by ``recommend``. They load without torch."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -13,9 +14,10 @@ from counterpoint.core.errors import some
 from counterpoint.core.files import write_json
 from counterpoint.core.run_records import Figure, Listed, Record, Text
 from counterpoint.core.settings import SourceSettings
+from counterpoint.core.terminal_text import WIDTH
 from counterpoint.diagnostics.finding import LEVELS, JudgedFact, Level
 
-WIDTH, INDENT = 100, " " * 11
+INDENT = " " * 11
 NUM_NAMED = 5  # files that one line of the text names
 MOST_NAMED = 1000  # files that the record of one observation names
 FORMAT = 1
@@ -297,5 +299,4 @@ def counted(counts: Mapping[str, int], most: int = 6) -> str:
     >>> counted({"PNG": 2, "JPEG": 1200})
     'JPEG 1,200, PNG 2'
     """
-    ordered = sorted(counts.items(), key=lambda item: -item[1])
-    return some([f"{name} {count:,}" for name, count in ordered], most)
+    return some([f"{name} {count:,}" for name, count in Counter(counts).most_common()], most)

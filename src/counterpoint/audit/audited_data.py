@@ -18,6 +18,7 @@ from counterpoint.audit.audit_record import AGAINST
 from counterpoint.core.array_layout import with_missing
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import PartSettings, SourceSettings
+from counterpoint.core.table_columns import ColumnPlan
 from counterpoint.core.user_files import as_path
 from counterpoint.data.formats.arrow_and_csv import is_columns, open_columns
 from counterpoint.data.formats.image_files import decode
@@ -151,12 +152,8 @@ def collect(
             source = _with_folder_labels(_open(data, part, labels, progress), part)
             opened.append((WHOLE if split == "auto" else split, source))
         if against is not None:
-            unsplit, plan = lenient.model_copy(update={"split": "auto"}), opened[0][1].table
-            path = as_path(against) if isinstance(against, str | Path) else None
-            if path is not None and plan is not None and is_columns(path):  # by one plan equal rows are equal numbers
-                opened.append((AGAINST, open_columns(path, unsplit, progress, plan=plan)))
-            else:
-                opened.append((AGAINST, _open(against, unsplit, None, progress)))
+            unsplit = lenient.model_copy(update={"split": "auto"})
+            opened.append((AGAINST, _open(against, unsplit, None, progress, plan=opened[0][1].table)))
     kinds = {source.kind for _, source in opened}
     if len(kinds) > 1:
         raise UsageError("--against must be of the kind of the data: pictures with pictures, vectors with vectors")
@@ -173,9 +170,13 @@ def collect(
     return AuditedData(opened[0][1].kind, tuple(shares), labels_N, class_names, tuple(columns))
 
 
-def _open(data: Any, settings: SourceSettings, labels: Any, progress: Progress) -> Source:
-    """Open the data as training does, or as a table that ``embed`` wrote."""
+def _open(
+    data: Any, settings: SourceSettings, labels: Any, progress: Progress, plan: ColumnPlan | None = None
+) -> Source:
+    """Open the data as training does, or as a table that ``embed`` wrote; a table of columns by another one's plan."""
     path = as_path(data) if isinstance(data, str | Path) else None
+    if path is not None and plan is not None and is_columns(path):  # by one plan equal rows are equal numbers
+        return open_columns(path, settings, progress, plan=plan)
     if path is not None and path.is_file() and is_embedded(path):
         label_setting = None if settings.labels == "auto" else settings.labels
         with contextlib.suppress(DataError):  # columns that are called like those of embed, and hold other things

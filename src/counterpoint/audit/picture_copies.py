@@ -187,7 +187,8 @@ def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
         near, at_P3, detail_P = near[is_close], at_P3[near[is_close]], score_P2[is_close, 1]
         if len(near) == 0:
             continue
-        cut_PSS3 = np.stack([_cut(whole_PSS3[near, ..., at].astype(np.float32), at_P3) for at in range(3)], axis=-1)
+        rows, columns = _along(at_P3, 1), _along(at_P3, 2).transpose(0, 2, 1)
+        cut_PSS3 = np.stack([rows @ whole_PSS3[near, ..., at].astype(np.float32) @ columns for at in range(3)], axis=-1)
         laid_PSS3 = part_PSS3[near].astype(np.float32)
         # Where one alone is without colour, colours say nothing; structure has to say more.
         is_grey_2P = [np.ptp(each, axis=3).mean((1, 2)) < GREY for each in (cut_PSS3, laid_PSS3)]
@@ -263,11 +264,6 @@ def _rough_place(whole_PSS: np.ndarray, part_PSS: np.ndarray) -> tuple[np.ndarra
         correlations += [_correlation(rows_PTS @ columns_TS.T, small_PK) for rows_PTS in cut for columns_TS in windows]
     correlation_WP = np.stack(correlations)
     return correlation_WP.max(0), PLACES_W3[correlation_WP.argmax(0)]
-
-
-def _cut(whole_PSS: np.ndarray, at_P3: np.ndarray) -> np.ndarray:
-    """A part of each picture, brought to its full size."""
-    return _along(at_P3, 1) @ whole_PSS @ _along(at_P3, 2).transpose(0, 2, 1)
 
 
 def _along(at_P3: np.ndarray, axis: int) -> np.ndarray:

@@ -121,7 +121,18 @@ def look_through(
 
     def work(block: Block) -> Seen:
         content, rows = collection.shares[block[0]].content, slice(block[1], block[1] + BLOCK)
-        seen = _look_at_files(content, rows) if isinstance(content, FileStore) else _look_at_arrays(content[rows])
+        if isinstance(content, FileStore):
+            images = content.images[rows]
+            pixels_BTT3 = np.zeros((len(images), 2 * SIDE, 2 * SIDE, 3), np.uint8)
+            headers = [_look_at_file(image, content.read, pixels_BTT3[place]) for place, image in enumerate(images)]
+        else:
+            samples_BCHW = content[rows]
+            channels, height, width = samples_BCHW.shape[1:]
+            facts: dict[str, Any] = {"mode": "L" if channels == 1 else "RGB", "width": width, "height": height}
+            digests = [hashlib.sha256(each.contiguous().numpy().tobytes()).digest()[:16] for each in samples_BCHW]
+            headers = [PictureHeader(**facts, digest=digest) for digest in digests]
+            pixels_BTT3 = array_pixels(samples_BCHW)
+        seen = Seen(tuple(headers), looks_of(pixels_BTT3))
         advance()
         return seen
 
@@ -190,13 +201,6 @@ def pixel_digest(content: FileStore, place: int) -> bytes:
     return decode(read, lambda picture: hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).digest()[:16])
 
 
-def _look_at_files(content: FileStore, rows: slice) -> Seen:
-    images = content.images[rows]
-    pixels_BTT3 = np.zeros((len(images), 2 * SIDE, 2 * SIDE, 3), np.uint8)
-    headers = tuple(_look_at_file(image, content.read, pixels_BTT3[place]) for place, image in enumerate(images))
-    return Seen(headers, looks_of(pixels_BTT3))
-
-
 def _look_at_file(image: Located, read: Read, pixels_TT3: np.ndarray) -> PictureHeader:
     """Read the header of one file and write its pixels into ``pixels_TT3``."""
     facts: dict[str, Any] = {}
@@ -243,14 +247,6 @@ def jpeg_quality(tables: dict[int, Any]) -> int:
 def _ask_for(side: int, image: Image.Image) -> None:
     """Ask a JPEG's decoder for the smallest scale with at least this many pixels."""
     image.draft(None, (side, side))  # type: ignore[arg-type]
-
-
-def _look_at_arrays(samples_BCHW: Tensor) -> Seen:
-    channels, height, width = samples_BCHW.shape[1:]
-    facts: dict[str, Any] = {"mode": "L" if channels == 1 else "RGB", "width": width, "height": height}
-    digests = [hashlib.sha256(each.contiguous().numpy().tobytes()).digest()[:16] for each in samples_BCHW]
-    headers = tuple(PictureHeader(**facts, digest=digest) for digest in digests)
-    return Seen(headers, looks_of(array_pixels(samples_BCHW)))
 
 
 def array_pixels(samples_BCHW: Tensor) -> np.ndarray:

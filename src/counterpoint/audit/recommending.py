@@ -304,7 +304,7 @@ def _recommend_epochs(draft: Draft, timing: Timing, minutes: float) -> Recommend
     within, fewest = timing.epochs_within(minutes), timing.fewest_epochs
     is_short = within < fewest
     epochs = max(fewest if is_short else within, 1)
-    epochs = min(MOST_EPOCHS if fewest <= MOST_EPOCHS else fewest, epochs)
+    epochs = min(max(MOST_EPOCHS, fewest), epochs)
     steps = epochs * timing.batches_per_epoch
     seconds, low, high = (
         timing.setup_seconds + steps * each for each in (timing.step_seconds, timing.low, timing.high)

@@ -142,22 +142,23 @@ class SetEvidence:
 
     def copies(self, groups: Sequence[Sequence[int]]) -> tuple[DuplicateGroup, ...]:
         """Groups of copies as records, as many as a record keeps."""
+        collection, records = self.collection, []
+        has_parts = len(collection.shares) > 1
         place_of = {tuple(pair): place for place, pair in enumerate(self.near.pairs_P2.tolist())}
-        return tuple(self._group(group[:MOST_NAMED], place_of.get(tuple(group))) for group in groups[:MOST_GROUPS])
-
-    def _group(self, places: Sequence[int], pair: int | None) -> DuplicateGroup:
-        """Record of a group; ``pair`` is its place among the near copies if it is one of these."""
-        collection = self.collection
-        parts = [collection.shares[part].name for part in collection.part_of[places]]
-        numbers = [] if collection.labels_N is None else collection.labels_N[places]
-        return DuplicateGroup(
-            names=self.named(places),
-            splits=tuple(parts) if len(collection.shares) > 1 else (),
-            labels=tuple(collection.class_names[number] if number >= 0 else "" for number in numbers),
-            similarity=1.0 if pair is None else round(float(self.near.similarity_P[pair]), 3),
-            is_equal=pair is None,
-            turn="" if pair is None else self.near.turns[pair],
-        )
+        for group in groups[:MOST_GROUPS]:
+            pair, places = place_of.get(tuple(group)), group[:MOST_NAMED]
+            parts = [collection.shares[part].name for part in collection.part_of[places]]
+            numbers = [] if collection.labels_N is None else collection.labels_N[places]
+            record = DuplicateGroup(
+                names=self.named(places),
+                splits=tuple(parts) if has_parts else (),
+                labels=tuple(collection.class_names[number] if number >= 0 else "" for number in numbers),
+                similarity=1.0 if pair is None else round(float(self.near.similarity_P[pair]), 3),
+                is_equal=pair is None,
+                turn="" if pair is None else self.near.turns[pair],
+            )
+            records.append(record)
+        return tuple(records)
 
 
 def of_pictures(collection: AuditedData, seen: Seen) -> SetEvidence:

@@ -124,7 +124,10 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int, stays: Colle
         # Also of this very step: `_write` makes the folder again.
         remove_unfinished(folder)
         seals = _write(temporary, snapshot)
-        if not _is_same(target, seals):
+        # The state file is left out: its facts (versions, threads) may differ although the state of training does not.
+        manifest = read_manifest(target) or {}
+        has_same_tensors = all(manifest.get(name) == seals[name] for name in (MODEL, OPTIMIZER, AVERAGE))
+        if not has_same_tensors or find_damage(target) is not None:  # which reads every byte
             _commit(temporary, target, dropped)
         drop_old(folder, snapshot.position.step, keep, stays)
     except (OSError, TypeError) as error:
@@ -294,15 +297,6 @@ def _plain_state(path: Path) -> dict[str, Any]:
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     """Read tensors into memory of their own: as loaded they are parts of the file, which may be dropped."""
     return {name: value.clone() for name, value in read_tensors(path).items()}
-
-
-def _is_same(target: Path, seals: dict[str, Seal]) -> bool:
-    """Tell whether that checkpoint exists, verifies and holds the same tensors."""
-    # The state file is left out: its facts (versions, threads) may differ although the state of training does not.
-    manifest = read_manifest(target)
-    if manifest is None or any(manifest.get(name) != seals[name] for name in (MODEL, OPTIMIZER, AVERAGE)):
-        return False
-    return find_damage(target) is None  # last, since it reads every byte
 
 
 def _discard(path: Path) -> None:

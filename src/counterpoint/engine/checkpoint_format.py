@@ -145,7 +145,22 @@ def find_damage(folder: Path) -> str | None:
         if folder.name != folder_name(body["step"]):
             return f"its name is not that of the step it holds ({body['step']})"
         seals = {name: Seal(**seal) for name, seal in body["files"].items()}
-        return _wrong_names(folder, set(seals)) or _wrong_content(folder, seals)
+        with os.scandir(folder) as entries:
+            # A link may lead anywhere.
+            is_file = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+        if missing := sorted(set(seals) - set(is_file)):
+            return f"{missing[0]} is missing"
+        if foreign := sorted(set(is_file) - set(seals) - {MANIFEST}):
+            return f"{foreign[0]} does not belong there"
+        if odd := sorted(name for name in is_file if not is_file[name]):
+            return f"{odd[0]} is not a file"
+        for name, seal in seals.items():
+            size = (folder / name).stat().st_size
+            if size != seal.size:
+                return f"{name} has {size} bytes instead of {seal.size}"
+            if sha256_of(folder / name) != seal.sha256:
+                return f"{name} does not match its hash"
+        return None
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"
     except OSError as error:
@@ -154,27 +169,6 @@ def find_damage(folder: Path) -> str | None:
         return str(error)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"{MANIFEST} is unreadable ({type(error).__name__})"
-
-
-def _wrong_names(folder: Path, expected: set[str]) -> str | None:
-    with os.scandir(folder) as entries:
-        present = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}  # a link may lead anywhere
-    if missing := sorted(expected - set(present)):
-        return f"{missing[0]} is missing"
-    if foreign := sorted(set(present) - expected - {MANIFEST}):
-        return f"{foreign[0]} does not belong there"
-    odd = sorted(name for name, is_file in present.items() if not is_file)
-    return f"{odd[0]} is not a file" if odd else None
-
-
-def _wrong_content(folder: Path, seals: Mapping[str, Seal]) -> str | None:
-    for name, seal in seals.items():
-        size = (folder / name).stat().st_size
-        if size != seal.size:
-            return f"{name} has {size} bytes instead of {seal.size}"
-        if sha256_of(folder / name) != seal.sha256:
-            return f"{name} does not match its hash"
-    return None
 
 
 def _body(folder: Path) -> dict[str, Any]:

@@ -179,8 +179,11 @@ class Engine:
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
-    """Copy a tensor to the CPU, as training continues while a checkpoint is written."""
-    return whole_tensor(tensor.detach()).to("cpu", copy=True, memory_format=torch.contiguous_format)
+    """Copy a tensor, or all its shards put together, to the CPU: training continues while a checkpoint is written."""
+    whole = tensor.detach()
+    if isinstance(whole, DTensor):
+        whole = whole.full_tensor()  # every rank must ask for the same ones in the same order
+    return whole.to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _for_parameter(name: str, value: Any, parameter: Tensor) -> Tensor:
@@ -264,11 +267,6 @@ def read_sharded_gradients(method: nn.Module) -> Gradients:
     means = iter(value / world_size() for value in values[len(squares) :])
     norms = [abs(next(means)) if alone else value**0.5 for value, alone in zip(values, is_whole, strict=False)]
     return Gradients(names, tensors, norms)
-
-
-def whole_tensor(tensor: Tensor) -> Tensor:
-    """The tensor itself, or all shards of it put together; every rank must ask for the same ones in the same order."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def sharded_as(whole: Tensor, like: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
     job.engine.setup(job.method, job.optimizer)
     job.method.train()
     state = _restore(job, reporter) if resume else LoopState()
-    if not resume:
+    if state.unproven is None:
         # Step 0, too: a run that is stopped in its first epoch continues from there, and its first step can be
         # replayed.
         _save(job, state)
@@ -179,20 +179,21 @@ def _end_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, ste
     # Figures before the checkpoint: a kill between the two leaves lines that resuming drops, but no epoch without
     # one.
     record = _record(job, state, measured, steps_here)
-    on_first_rank(lambda: state.notes.extend(_write_record(job, record)))
+
+    def write() -> None:
+        append_line(job.folder.metrics, record.metrics())
+        append_line(job.folder.timings, record.timings())
+        figures = {**record.metrics(), **record.timings()}
+        notes = (_log_safely(logger, lambda logger=logger: logger(figures)) for logger in job.loggers)
+        state.notes.extend(note for note in notes if note)
+
+    on_first_rank(write)
     display.epoch_done(record)
     state.position, state.log = position, EpochLog()
     # A checkpoint by steps that falls on the end of an epoch is saved here, once.
     is_due = position.epoch % int(job.settings.engine.checkpoint_every) == 0 or job.is_due(position.step)
     if is_last or is_due:
         _save(job, state)
-
-
-def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
-    append_line(job.folder.metrics, record.metrics())
-    append_line(job.folder.timings, record.timings())
-    figures = {**record.metrics(), **record.timings()}
-    return [note for logger in job.loggers if (note := _log_safely(logger, lambda logger=logger: logger(figures)))]
 
 
 def _log_safely(logger: Logger, act: Callable[[], None]) -> str:
@@ -267,9 +268,7 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
         reporter.say("no checkpoint was saved yet; starting from the beginning")
         # There may still be a torn first line, or timings whose metrics were never written.
         on_first_rank(lambda: job.folder.truncate_metrics(0))
-        state = LoopState()
-        _save(job, state)
-        return state
+        return LoopState()
     restored = on_all_ranks(lambda: restore_checkpoint(job.folder.checkpoints))
     if ranks_that_differ(restored.path.name):
         raise RunError(f"the ranks do not see the same checkpoints in {job.folder.checkpoints}; use a shared folder")

@@ -103,23 +103,21 @@ def _backward(
             loss = job.engine.module(*views[:2], labels, position.step, *views[2:])
     except NonFiniteError:  # losses refuse embeddings that are no longer finite
         loss = torch.tensor(math.nan, device=job.engine.device)
-    # Before the backward pass, in which NaN of one rank would spread to the gradients of all.
-    value, code = _agree(loss, poll_stop())
+    # The mean loss over ranks, and the largest exit code that a signal asks for on any of them: one collective, before
+    # the backward pass, in which NaN of one rank would spread to the gradients of all.
+    own_code = poll_stop()
+    if world_size() == 1:
+        value, code = loss.item(), own_code
+    else:
+        # float64 holds a float32 loss and an exit code exactly. NaN of one rank makes the mean of all NaN: all of them
+        # raise.
+        own = torch.stack([loss.detach().double(), torch.full_like(loss, own_code, dtype=torch.float64)])
+        losses, codes = gather_rows(own[None]).unbind(1)
+        value, code = losses.mean().item(), int(codes.max().item())
     if not math.isfinite(value):
         raise TrainingError(_stop_words(position, f"the loss is {value}", _first_text(views, batch.ids, loss)))
     job.engine.backward(loss)
     return value, code
-
-
-def _agree(loss: Tensor, stop_code: int) -> tuple[float, int]:
-    """Mean loss over ranks, and the largest exit code that a signal asks for on any of them: one collective."""
-    if world_size() == 1:
-        return loss.item(), stop_code
-    # float64 holds a float32 loss and an exit code exactly. NaN of one rank makes the mean of all NaN: all of them
-    # raise.
-    own = torch.stack([loss.detach().double(), torch.full_like(loss, stop_code, dtype=torch.float64)])
-    losses, codes = gather_rows(own[None]).unbind(1)
-    return losses.mean().item(), int(codes.max().item())
 
 
 def _first_text(views: tuple[Tensor, ...], ids: Tensor, loss: Tensor) -> str:

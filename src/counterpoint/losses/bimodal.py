@@ -69,15 +69,14 @@ class CrossModal(ContrastiveLoss):
         self.pairing = Pairing("cross-view")
         self.scale = LogitScale(1.0 / temperature, is_learned=learnable_temperature, most=max_scale)
         self.nonnegative, self.normalize = nonnegative, normalize
-        prepared = ["ReLU"] if self.nonnegative else []
-        prepared.append("unit vectors" if self.normalize else "vectors as they are")
         self.card = LossCard(
             name="CrossModal",
             phi="log(1 + x)",
             psi="exp(s x), s learned" if self.scale.log is not None else f"exp({self.scale.start:g} x)",
             alpha="s exp(s gap_ij) / (1 + xi_i)",
             negatives="the other kind's vector of every other sample; anchors are all 2n vectors",
-            normalization=f"{', '.join(prepared)}; mean over anchors",
+            normalization=f"{'ReLU, ' if nonnegative else ''}{'unit vectors' if normalize else 'vectors as they are'}; "
+            "mean over anchors",
             source="radford2021, section 2.3 and Fig. 3",
             fused="CPU, CUDA",
         )
@@ -121,7 +120,7 @@ class CrossModal(ContrastiveLoss):
         num_negatives = self.num_negatives(n)
         if not self.normalize:
             return 0.0
-        gap = Pairing("cross-view").least_mean_gap(n, nonnegative=nonnegative or self.nonnegative)
+        gap = self.pairing.least_mean_gap(n, nonnegative=nonnegative or self.nonnegative)
         return math.log1p(num_negatives * math.exp(self.scale.value * gap))
 
     def class_level(self) -> LogOfSum:

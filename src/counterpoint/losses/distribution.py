@@ -341,21 +341,18 @@ class RDMReg(SlicedLoss):
     def chance(self, n: int) -> float:
         """Expected loss when all vectors are the target's mean, the lowest value of a collapsed batch."""
         Pairing().num_negatives(n)  # refuses n < 2
-        # In every direction the slice of independent features has their variance.
-        first, second = self._moments()
-        return self.matching * (second - first**2)
-
-    def _moments(self) -> tuple[float, float]:
-        """First two moments of max(0, mu + g)."""
-        mu = self.mu
+        # First two moments of max(0, mu + g).
+        mu, scale = self.mu, math.sqrt(0.5)
+        tail = 0.5 * math.exp(-abs(mu) / scale)  # mass of Laplace's beyond |mu|, whose excess is exponential
         if self.p == 2:
             above, density = 1 - self.zero_share, math.exp(-mu * mu / 2) / math.sqrt(2 * math.pi)
-            return mu * above + density, (mu * mu + 1) * above + mu * density
-        scale = math.sqrt(0.5)
-        tail = 0.5 * math.exp(-abs(mu) / scale)  # mass beyond |mu|, whose excess is exponential
-        if mu <= 0:
-            return tail * scale, 2 * tail * scale**2
-        return mu + tail * scale, mu * mu + 2 * scale**2 - 2 * tail * scale**2
+            first, second = mu * above + density, (mu * mu + 1) * above + mu * density
+        elif mu <= 0:
+            first, second = tail * scale, 2 * tail * scale**2
+        else:
+            first, second = mu + tail * scale, mu * mu + 2 * scale**2 - 2 * tail * scale**2
+        # In every direction the slice of independent features has their variance.
+        return self.matching * (second - first**2)
 
 
 def sorted_slices(slices_NM: Tensor) -> Tensor:

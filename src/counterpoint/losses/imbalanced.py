@@ -326,8 +326,7 @@ class GeneralizedContrastive(Loss):
     def _draws(self, vectors: LabelledVectors, step: int) -> Tensor:
         check_whole(step, "step", 0, 2**32, "number the calls from 0")
         assert self.num_draws is not None
-        only = self.supervised
-        return draw_negatives(vectors, self.num_draws, seed=self.seed, step=step, other_labels_only=only)
+        return draw_negatives(vectors, self.num_draws, seed=self.seed, step=step, other_labels_only=self.supervised)
 
 
 CATALOGUE: Mapping[str, type[GeneralizedContrastive]] = {"generalized-contrastive": GeneralizedContrastive}

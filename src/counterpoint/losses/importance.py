@@ -104,7 +104,7 @@ class EnergyProblem:
         # An infinite cost gives weight 0 under every rule.
         return _at_least_zero(cost_BM).masked_fill(is_out_BM, math.inf), own_B
 
-    def alpha(self, cost_BM: Tensor, own_B: Tensor, block: AnchorBlock) -> Tensor:
+    def alpha(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
         """The rule's weights, zero for anchors that are not our own."""
         alpha_BM = self.rule(cost_BM, own_B)
         # Blocks hold own anchors only; a rule that needs all pairs at once has weighed the others' rows, too.
@@ -160,7 +160,7 @@ def _weighted_sums(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor
     row_sum_V, column_sum_V = (z_VD.new_zeros(len(z_VD)) for _ in range(2))
 
     def weigh(block: AnchorBlock) -> Tensor:
-        alpha_BM = problem.alpha(*problem.costs(z_VD, block), block)
+        alpha_BM = problem.alpha(*problem.costs(z_VD, block))
         for_rows_VD[block.rows].addmm_(alpha_BM, z_VD[block.keys])
         row_sum_V[block.rows] += alpha_BM.sum(1)
         return alpha_BM
@@ -181,23 +181,10 @@ _NO_SECOND = (
 )
 
 
-def differentiable_energy(z_VD: Tensor, problem: EnergyProblem) -> Tensor:
-    """The energy as autograd sees it, alpha and all; more pairs than one block holds are computed again in backward."""
-    blocks = list(problem.blocks())
-    num_pairs = sum((b.rows.stop - b.rows.start) * (b.keys.stop - b.keys.start) for b in blocks)
-    if len(blocks) == 1 or num_pairs <= BLOCK_PAIRS:
-        total = torch.stack([_block_energy(z_VD, problem, block) for block in blocks]).sum()
-    else:
-        # The reentrant form does not work with torch.autograd.grad, by which second derivatives are taken.
-        parts = [checkpoint(_block_energy, z_VD, problem, block, use_reentrant=False) for block in blocks]
-        total = torch.stack(parts).sum()  # pyright: ignore[reportArgumentType]
-    return total / problem.num_anchors
-
-
 def _block_energy(z_VD: Tensor, problem: EnergyProblem, block: AnchorBlock) -> Tensor:
     """sum_ij alpha_ij (d_i^2 - d_ij^2) over the anchors of a block."""
     cost_BM, own_B = problem.costs(z_VD, block)
-    alpha_BM = problem.alpha(cost_BM, own_B, block)
+    alpha_BM = problem.alpha(cost_BM, own_B)
     # Weight 0 times an infinite cost would be NaN.
     return (alpha_BM * (own_B[:, None] - torch.where(torch.isinf(cost_BM), 0.0, cost_BM))).sum()
 
@@ -293,16 +280,25 @@ class AlphaCL(ContrastiveLoss):
         """See ``Loss.forward``; labels are checked and not used."""
         problem, z_VD, dtype = self._problem(z0, z1, labels, part)
         # Definition 1 holds alpha fixed (sg); the other way is the paper's "backprop alpha".
-        if self.backpropagate_alpha:
-            return differentiable_energy(z_VD, problem).to(dtype)
-        return _Energy.apply(z_VD, problem)[0].to(dtype)  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
+        if not self.backpropagate_alpha:
+            return _Energy.apply(z_VD, problem)[0].to(dtype)  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
+        blocks = list(problem.blocks())
+        num_pairs = sum((b.rows.stop - b.rows.start) * (b.keys.stop - b.keys.start) for b in blocks)
+        if len(blocks) == 1 or num_pairs <= BLOCK_PAIRS:
+            parts = [_block_energy(z_VD, problem, block) for block in blocks]
+        else:
+            # More pairs than one block holds are computed again in the backward pass. The reentrant form does not work
+            # with torch.autograd.grad, by which second derivatives are taken.
+            parts = [checkpoint(_block_energy, z_VD, problem, block, use_reentrant=False) for block in blocks]
+        total = torch.stack(parts).sum()  # pyright: ignore[reportArgumentType]
+        return (total / problem.num_anchors).to(dtype)
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
         r"""Pairwise importance alpha, dense."""
         problem, z_VD, dtype = self._problem(z0.detach(), z1.detach(), None, None)
         alpha_VV = z_VD.new_zeros(len(z_VD), len(z_VD))
         for block in problem.blocks():
-            alpha_VV[block.rows, block.keys] = problem.alpha(*problem.costs(z_VD, block), block)
+            alpha_VV[block.rows, block.keys] = problem.alpha(*problem.costs(z_VD, block))
         return alpha_VV.to(dtype)
 
     def chance(self, n: int) -> float:

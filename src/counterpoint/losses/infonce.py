@@ -203,7 +203,6 @@ class DCLW(ContrastiveLoss):
         The softmax weighs similar positives more, so by Chebyshev's sum inequality its mean cosine is at least the
         plain mean; 2 minus it is then no stronger a pull than weights of 1, and the loss is at least DCL.
         """
-        self.num_negatives(n)
         return self.decoupled.floor(n, nonnegative=nonnegative)
 
 

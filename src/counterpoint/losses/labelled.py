@@ -169,12 +169,6 @@ class Classes:
         """Select the values of the anchors."""
         return values_V if self.anchor_A is None else values_V.index_select(0, self.anchor_A)
 
-    def excluded(self) -> Tensor:
-        """Each anchor's own place and its partner's, or -1; (a, 2)."""
-        place_A = self.of_anchors(torch.arange(len(self.class_V), device=self.class_V.device))
-        # Anchors with several positives leave out themselves only: the mask is ragged.
-        return torch.stack([place_A, torch.where(self.num_positives_A == 1, self.partner_A, -1)], dim=1)
-
     def erase(self, tile_HW: Tensor, rows: slice, columns: slice) -> Tensor:
         """Set an anchor's pairs with itself and with its only positive to zero, in place."""
         if not self._has_positives(rows, columns):
@@ -224,7 +218,7 @@ def mean_over_positives(vectors: LabelledVectors, scale: float) -> Tensor:
     # Stable: within a class the order of the batch is kept, and with it the order of sums.
     order_V = torch.argsort(vectors.class_M, stable=True)
     z_VD, classes = vectors.all_MD.index_select(0, order_V), _classes(vectors, order_V, scale)
-    if is_transformed() or not can_read(z_VD) or z_VD.device.type != "cpu":
+    if is_transformed() or not can_read(z_VD):
         return _general(z_VD, classes)
     return one_operation(_InTiles(classes), z_VD)
 
@@ -250,9 +244,12 @@ def _classes(vectors: LabelledVectors, order_V: Tensor, scale: float) -> Classes
 
 def _general(z_VD: Tensor, classes: Classes) -> Tensor:
     """The value in differentiable operations, on any device and under any transform."""
+    place_A = classes.of_anchors(torch.arange(len(z_VD), device=z_VD.device))
+    # Anchors with several positives leave out themselves only: the mask is ragged.
+    excluded_A2 = torch.stack([place_A, torch.where(classes.num_positives_A == 1, classes.partner_A, -1)], dim=1)
     # Log-sum-exp over all vectors but the anchor and its only positive, (a,).
-    mask = PairMask(classes.excluded(), is_ragged=True)
-    log_sum_A = reduce(PairScores(_terms(z_VD, classes), mask), EXPONENTIAL).rows_N
+    scores = PairScores(_terms(z_VD, classes), PairMask(excluded_A2, is_ragged=True))
+    log_sum_A = reduce(scores, EXPONENTIAL).rows_N
     return _total(log_sum_A, z_VD, classes)
 
 

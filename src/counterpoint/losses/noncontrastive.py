@@ -246,7 +246,6 @@ class Regression(Loss):
     the floor, so a low value alone says nothing; look at the spectrum. A mean over samples, so ``part`` is ignored:
     each process takes the whole batch.
 
-    >>> import torch
     >>> p, z = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[5.0, 0.0], [3.0, 0.0]])
     >>> float(Regression()(p, z)), float(Regression("squared")(p, z))
     (-0.5, 1.0)

@@ -20,6 +20,8 @@ from counterpoint.kernels import dense
 from counterpoint.kernels.contract import (
     EXPONENTIAL,
     HINGE,
+    IDENTITY,
+    SIGMOID,
     SOFTPLUS,
     Elementwise,
     PairFunction,
@@ -33,7 +35,9 @@ from counterpoint.kernels.triton import two_views
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, may_begin_anew, prepare_both, prepare_views
 from counterpoint.losses.loss import LossCard, Part
-from counterpoint.losses.pairs import INCREASING, ContrastiveLoss, Pairing, Phi, Psi, blocks_of, user_phi, user_psi
+from counterpoint.losses.pairs import ContrastiveLoss, Pairing, Phi, Psi, blocks_of, derivative, user_phi, user_psi
+
+INCREASING = (EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS)
 
 
 @dataclass(frozen=True)
@@ -203,10 +207,20 @@ class PairLoss(ContrastiveLoss):
         (a sum over anchors for ``reduction="sum"``).
         """
         z0, z1 = (z.detach() for z in prepare_views(z0, z1, normalize=self.pairing.normalize))
-        n = len(z0)
+        n, pairing = len(z0), self.pairing
+        num_views = 1 if pairing.anchors == "first" else 2
+        if pairing.negatives == "two-view":
+            rows, keys = [slice(0, num_views * n)], [slice(0, 2 * n)]
+            blocks = blocks_of(torch.cat([z0, z1]), pairing, self.psi)
+        else:
+            # Dense rows are anchors: the second view gets a block of its own instead of the columns of the first.
+            one_way, rows = replace(pairing, anchors="first"), [slice(0, n), slice(n, 2 * n)]
+            keys = rows[::-1] if pairing.negatives == "cross-view" else rows
+            vectors = [torch.cat(views) for views in ((z0, z1), (z1, z0))[:num_views]]
+            blocks = [blocks_of(both_2ND, one_way, self.psi)[0] for both_2ND in vectors]
         alpha = z0.new_zeros(2 * n, 2 * n)
-        for rows, columns, scores in self._one_way_blocks(z0, z1):
-            alpha[rows, columns] = self._alpha(dense.row_scores(scores)).to(z0.dtype)  # Eq. 4
+        for own, others, scores in zip(rows, keys, blocks, strict=False):
+            alpha[own, others] = self._alpha(dense.row_scores(scores)).to(z0.dtype)  # Eq. 4
         return alpha
 
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
@@ -218,7 +232,7 @@ class PairLoss(ContrastiveLoss):
             entropy_A = torch.cat([h_A for block in blocks for h_A in _entropies(block, self.psi.function)])
             if self.phi.logarithm is None and not self.phi.is_linear:  # neither is flat, though a slope may round to 0
                 xi_A = statistics(both_2ND, self.pairing, self.psi)
-                slope_A = torch.func.grad(lambda xi: self.phi_of(xi).sum())(xi_A)
+                slope_A = derivative(self.phi_of)(xi_A)
                 entropy_A = entropy_A.masked_fill(slope_A == 0, math.nan)
             # Rounding is kept within the range that this number of negatives can reach.
             return Attention(entropy_A.clamp(0.0, math.log(num_negatives)), num_negatives)
@@ -305,28 +319,14 @@ class PairLoss(ContrastiveLoss):
         if function.in_log_domain:
             log_xi_A = u_AM.logsumexp(1)
             # phi'(xi) psi' = d phi / d log xi * softmax: nothing leaves the log domain.
-            slope_A = torch.func.grad(lambda lse: self.phi_of(lse).sum())(log_xi_A)
+            slope_A = derivative(self.phi_of)(log_xi_A)
             return self.psi.scale * slope_A[:, None] * torch.exp(u_AM - log_xi_A[:, None])
         safe_AM = u_AM.masked_fill(is_out_AM, 0.0)
         # Masked before and after: a user's psi may be NaN at minus infinity, and not 0 at 0.
         xi_A = function.value(safe_AM).masked_fill(is_out_AM, 0.0).sum(1)
         # Slopes are taken by autograd, as phi may be the user's; elementwise, so that the sum keeps anchors apart.
-        slope_A = torch.func.grad(lambda xi: self.phi_of(xi).sum())(xi_A)
+        slope_A = derivative(self.phi_of)(xi_A)
         return self.psi.scale * (slope_A[:, None] * function.slope(safe_AM)).masked_fill(is_out_AM, 0.0)
-
-    def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, PairScores]]:
-        """Return rows and columns among the 2n vectors, and the scores between them."""
-        n, pairing = len(z0), self.pairing
-        num_views = 1 if pairing.anchors == "first" else 2
-        if pairing.negatives == "two-view":
-            (scores,) = blocks_of(torch.cat([z0, z1]), pairing, self.psi)
-            return [(slice(0, num_views * n), slice(0, 2 * n), scores)]
-        # Dense rows are anchors: the second view gets a block of its own instead of the columns of the first.
-        one_way, places = replace(pairing, anchors="first"), (slice(0, n), slice(n, 2 * n))
-        keys = places[::-1] if pairing.negatives == "cross-view" else places
-        vectors = [torch.cat(views) for views in ((z0, z1), (z1, z0))[:num_views]]
-        blocks = [blocks_of(both_2ND, one_way, self.psi)[0] for both_2ND in vectors]
-        return list(zip(places, keys, blocks, strict=False))
 
     def _at_gap(self, n: int, gap: float) -> float:
         """Loss of n samples all of whose gaps are alike."""

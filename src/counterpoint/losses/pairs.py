@@ -23,10 +23,6 @@ from counterpoint.core.checks import check_choice
 from counterpoint.core.numerics import row_dots
 from counterpoint.kernels.contract import (
     EXPONENTIAL,
-    HINGE,
-    IDENTITY,
-    SIGMOID,
-    SOFTPLUS,
     Elementwise,
     PairFunction,
     PairMask,
@@ -36,8 +32,6 @@ from counterpoint.kernels.contract import (
     softplus,
 )
 from counterpoint.losses.loss import Loss, Part
-
-INCREASING = (EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS)
 
 
 @dataclass(frozen=True)
@@ -50,8 +44,8 @@ class Psi:
         scale: factor of the gap, e.g. 1 / temperature.
         margin: number that is added to the scaled gap.
         is_convex: whether the function is convex, which allows the tighter bound of ``floor``.
-        is_increasing: whether the function nowhere falls; known for those in ``INCREASING``. With ``is_convex`` it
-            allows a class-level risk.
+        is_increasing: whether the function nowhere falls; known for those in ``pair_loss.INCREASING``. With
+            ``is_convex`` it allows a class-level risk.
     """
 
     function: PairFunction
@@ -152,8 +146,8 @@ def user_psi(psi: Elementwise | Psi | PairFunction) -> Psi:
     # The probe wants no gradient: a result that does comes from a tensor that psi holds.
     if _check_elementwise(psi, "psi").requires_grad:
         raise ValueError("psi must hold no learnable tensor: kernels do not differentiate for it; scale the vectors")
-    slope = _derivative(psi)
-    function = PairFunction(_name(psi), psi, slope, _derivative(slope))
+    slope = derivative(psi)
+    function = PairFunction(_name(psi), psi, slope, derivative(slope))
     return Psi(function, function.name, is_convex=False)
 
 
@@ -173,13 +167,13 @@ def user_phi(phi: Elementwise | Phi) -> Phi:
     return Phi(phi, _name(phi), is_convex=False, domain="where it is a number")
 
 
-def _derivative(function: Elementwise) -> Elementwise:
-    """Elementwise derivative by reverse mode, which nests in every mode."""
+def derivative(function: Elementwise) -> Elementwise:
+    """Elementwise derivative of a function by reverse mode, which nests in every mode."""
 
-    def derivative(u: Tensor) -> Tensor:
+    def slope(u: Tensor) -> Tensor:
         return torch.func.grad(lambda v: function(v).sum())(u)
 
-    return derivative
+    return slope
 
 
 def _check_elementwise(function: Elementwise, name: str) -> Tensor:

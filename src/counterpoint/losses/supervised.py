@@ -111,8 +111,7 @@ class SupCon(Loss):
         gradient of :math:`\frac{1}{2n} \sum_i \big( \sum_j \alpha_{ij} \cos_{ij} + \frac{1}{\tau} \sum_{p \in P(i)}
         (p_{ip} - 1/|P(i)|) \cos_{ip} \big)` with all weights held fixed.
         """
-        vectors = _vectors(z0.detach(), None if z1 is None else z1.detach(), labels)
-        return _repulsion(vectors, self.temperature)
+        return _repulsion(_vectors(z0.detach(), None if z1 is None else z1.detach(), labels), self.temperature)
 
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike (nothing learned, or full collapse), whatever the labels: log(2n - 1)."""
@@ -208,8 +207,7 @@ class MultiPositive(Loss):
         :math:`\frac{1}{2n} \sum_{ij} \alpha_{ij} (\cos_{ij} - \sum_{p \in P(i)} q_{ip} \cos_{ip})` with alpha and q
         held fixed, q_i being the softmax over the positives.
         """
-        z0, z1 = prepare_views(z0.detach(), z1.detach(), labels, normalize=True)
-        return _repulsion(label_vectors(z0, z1, labels), self.temperature)
+        return _repulsion(_vectors(z0.detach(), z1.detach(), labels), self.temperature)
 
     def chance(self, n: int) -> float:
         """Loss of n classes of one sample when all pairs look alike, log(2n - 1); of c samples, log((2n-1)/(2c-1))."""

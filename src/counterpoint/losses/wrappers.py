@@ -14,7 +14,7 @@ from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import check_views, lift, prepare_views
 from counterpoint.losses.loss import Loss, Part
 from counterpoint.losses.pair_loss import Attention, PairLoss, statistics
-from counterpoint.losses.pairs import ContrastiveLoss, Psi, log_plus
+from counterpoint.losses.pairs import ContrastiveLoss, Psi, derivative, log_plus
 
 
 class HardNegatives(ContrastiveLoss):
@@ -57,8 +57,7 @@ class HardNegatives(ContrastiveLoss):
         if not isinstance(loss, PairLoss) or not loss.psi.function.in_log_domain:
             name_or_type = loss.card.name if isinstance(loss, Loss) else type(loss).__name__
             raise TypeError(f"loss must be a pairwise loss with exponential psi, such as InfoNCE(), got {name_or_type}")
-        if not 0 <= beta < math.inf:
-            raise ValueError(f"beta must be >= 0 and finite, got {beta}; 0 is the wrapped loss, 0.5 to 2 are common")
+        check_weight(beta, "beta", hint="0 is the wrapped loss, 0.5 to 2 are common")
         self.loss, self.beta, self.pairing = loss, beta, loss.pairing
         self.card = replace(
             loss.card,
@@ -91,7 +90,7 @@ class HardNegatives(ContrastiveLoss):
         slopes_MM = self._log_sum(1 + self.beta).importance(z0, z1) - self._log_sum(self.beta).importance(z0, z1)
         z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.loss.pairing.normalize)
         # d phi / d log xi, which d log xi / d gap is multiplied with.
-        phi_slope_A = torch.func.grad(lambda log_xi: self.loss.phi_of(log_xi).sum())(self._log_xi(z0, z1, None))
+        phi_slope_A = derivative(self.loss.phi_of)(self._log_xi(z0, z1, None))
         slopes_MM[: len(phi_slope_A)] *= phi_slope_A[:, None]  # rows beyond the anchors are zero
         return slopes_MM
 
