@@ -16,7 +16,6 @@ from counterpoint.core.run import Run
 from counterpoint.core.settings import LookSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_objects import CUSTOM
-from counterpoint.data.formats.labels import Labels
 from counterpoint.data.order import thin
 from counterpoint.diagnostics.class_geometry import (
     class_cosines,
@@ -183,8 +182,7 @@ def judged_classes(subject: Subject, embedding_ND: Tensor) -> ClassRecord | None
             )
         return _compare_with_optimum(subject, embedding_ND, question).record
     except UsageError as error:
-        labels = labels_of(subject)
-        record = class_record(embedding_ND, labels.numbers, labels.class_names) if labels else None
+        record = class_record(embedding_ND, subject.source.labels, subject.source.class_names)
         return record and record.model_copy(update={"why_no_optimum": str(error)})
 
 
@@ -291,8 +289,8 @@ def _compare_with_optimum(
     subject: Subject, embedding_ND: Tensor, question: ClassQuestion, tolerance: float = TOLERANCE
 ) -> ClassComparison:
     """Measure the samples of a question, and those that its run held out, beside the optimum."""
-    labels = labels_of(subject)
-    assert labels is not None
+    source = subject.source
+    assert source.labels is not None
     geometry = optimal_geometry(
         question.proportions_C,
         loss=question.record,
@@ -301,8 +299,8 @@ def _compare_with_optimum(
         nonnegative=question.nonnegative,
         tolerance=tolerance,
     )
-    z_ND, labels_N = embedding_ND[question.positions_N], labels.numbers[question.positions_N]
-    record = class_record(z_ND, labels_N, labels.class_names)
+    z_ND, labels_N = embedding_ND[question.positions_N], source.labels[question.positions_N]
+    record = class_record(z_ND, labels_N, source.class_names)
     assert record is not None
     classes, names = class_geometry(z_ND, labels_N), [row.name for row in record.rows]
     distance = gram_distance(classes, geometry.gram)
@@ -339,9 +337,3 @@ def _held_out_gap(subject: Subject, embedding_ND: Tensor, question: ClassQuestio
     if len(labels[held_out_N].unique()) < len(question.numbers_C):
         return None
     return gram_distance(class_geometry(embedding_ND[held_out_N], labels[held_out_N]), geometry.gram).value
-
-
-def labels_of(subject: Subject) -> Labels | None:
-    """The labels of a subject's samples; None if it has none."""
-    labels_N = subject.source.labels
-    return None if labels_N is None else Labels(labels_N, subject.source.class_names)

@@ -14,6 +14,7 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import as_path, is_file_or_shards
 from counterpoint.core.validation import build
 from counterpoint.data.formats.arrow_and_csv import is_columns
+from counterpoint.data.formats.labels import Labels
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold
 from counterpoint.diagnostics.evidence import Concept, Evidence
 from counterpoint.diagnostics.findings import Findings, draw_findings
@@ -110,7 +111,8 @@ def _diagnose_subject(judged: Subject, settings: LookSettings, threshold: float,
         gathered = gather_evidence(judged, threshold, checkpoint=settings.checkpoint, cache=settings.cache)
         evidence, embedding_ND = gathered.evidence, gathered.embedding_ND
         advance()
-        concepts = described_concepts(embedding_ND, gathered.labels, source.sample_names, threshold)
+        labels = None if source.labels is None else Labels(source.labels, source.class_names)
+        concepts = described_concepts(embedding_ND, labels, source.sample_names, threshold)
         advance()
         findings = _complete_findings(evidence, embedding_ND, concepts, threshold)
         # A record of other samples, labels or weights would represent the run in its report.

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import flat
-from counterpoint.data.formats.labels import Labels
 from counterpoint.diagnostics.alignment import colour_statistics, shortcut
 from counterpoint.diagnostics.concepts import consistency_interval
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence
@@ -29,7 +28,7 @@ from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.heads import SparseCode
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.active_settings import levers_of
-from counterpoint.runs.class_comparison import judged_classes, labels_of
+from counterpoint.runs.class_comparison import judged_classes
 from counterpoint.runs.code_figures import explained_by
 from counterpoint.runs.feature_evidence import accuracies_of_subject, is_rectified, with_clusters
 from counterpoint.runs.held_out_evidence import Pair, held_out_beside_training
@@ -49,14 +48,12 @@ class GatheredEvidence:
         places: measurements with the arrays behind them.
         embedding_ND: embeddings of all samples.
         representation_ND: representations of all samples.
-        labels: labels of all samples; None if there are none.
     """
 
     evidence: Evidence
     places: dict[str, Place]
     embedding_ND: Tensor
     representation_ND: Tensor
-    labels: Labels | None
 
 
 def gather_evidence(
@@ -123,7 +120,7 @@ def gather_evidence(
         else None,
         suspects=places[EMBEDDING].suspect_names(source.sample_names),
     )
-    return GatheredEvidence(evidence, places, features.embedding, features.representation, labels_of(judged))
+    return GatheredEvidence(evidence, places, features.embedding, features.representation)
 
 
 def _views(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str, Pair]:
