@@ -232,8 +232,8 @@ def _choose_encoder(source: Source, placement: Placement) -> tuple[str, str]:
     return name, f"images of {side} px{where}"
 
 
-def usual_batch(num_train: int) -> tuple[int, str]:
-    """Largest power of two up to a quarter of the samples, at most 256."""
+def usual_batch(num_train: int, largest: int = LARGEST_BATCH) -> tuple[int, str]:
+    """Largest power of two up to a quarter of the samples, at most ``largest``."""
     quarter = max(2, num_train // 4)
-    size = min(LARGEST_BATCH, 1 << (quarter.bit_length() - 1))
-    return size, f"a power of two, at most {LARGEST_BATCH} and at most a quarter of {num_train} training samples"
+    size = min(largest, 1 << (quarter.bit_length() - 1))
+    return size, f"a power of two, at most {largest} and at most a quarter of {num_train} training samples"
