@@ -16,7 +16,7 @@ from counterpoint.core.derived_files import OF, check_origin
 from counterpoint.core.errors import RunError, StaleFileError, UsageError, unknown_name
 from counterpoint.core.files import read_json, read_sealed
 from counterpoint.core.run_lock import holder_of, is_locked
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
+from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.terminal_text import Printed, TextTable
 from counterpoint.core.user_files import open_regular, read_text
@@ -167,9 +167,7 @@ def _run_line(path: Path, top: Path) -> RunLine:
     try:
         open_run(path)
         status = folder.read_status()
-        values = {name: value for name, value in _read_values(folder, folder.evaluation).items() if name == "rows"}
-        rows = read_record(EvaluationRecord, values, folder.evaluation.name).rows
-        figures = {**_accuracies(rows), **_worst_finding_and_verdict(folder, rows)}
+        figures = _figures(folder)
     except RunError as error:
         return RunLine(name, DAMAGED, bytes=size, problem=str(error))
     is_held = is_locked(path)
@@ -240,24 +238,24 @@ def _epochs_done(folder: RunFolder) -> int | None:
         return None
 
 
-def _accuracies(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
-    accuracies: dict[str, Any] = {}
+def _figures(folder: RunFolder) -> dict[str, Any]:
+    """Read the accuracies, the worst finding and the verdict."""
+    contents = _read_values(folder, folder.evaluation)
+    values = {name: contents[name] for name in ("rows",) if name in contents}
+    rows = read_record(EvaluationRecord, values, folder.evaluation.name).rows
+    figures: dict[str, Any] = {}
     for row in rows:
         column = PROTOCOLS.get(row.protocol)
         if column and row.features == "representation":
-            accuracies |= {column: row.accuracy, f"{column}_low": row.low, f"{column}_high": row.high}
-    return accuracies
-
-
-def _worst_finding_and_verdict(folder: RunFolder, rows: Sequence[EvaluationRow]) -> dict[str, Any]:
+            figures |= {column: row.accuracy, f"{column}_low": row.low, f"{column}_high": row.high}
     contents = _read_values(folder, folder.findings, is_sealed=False)
     values = {name: contents[name] for name in ("findings", "answer", "unjudged") if contents.get(name)}
-    if not values:
-        return {}
-    findings = judged_anew(read_record(Findings, values, folder.findings.name), rows)
-    worst = findings.findings[0] if findings.findings else None
-    first = {} if worst is None else {"level": worst.level, "finding": worst.title}
-    return {**first, "verdict": findings.verdict}
+    if values:
+        findings = judged_anew(read_record(Findings, values, folder.findings.name), rows)
+        figures["verdict"] = findings.verdict
+        for worst in findings.findings[:1]:
+            figures |= {"level": worst.level, "finding": worst.title}
+    return figures
 
 
 def _read_values(folder: RunFolder, path: Path, *, is_sealed: bool = True) -> Mapping[str, Any]:
