@@ -88,8 +88,7 @@ def training_part(settings: TrainSettings, source: Source) -> TrainingPart:
 
 def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
     """Fill in what must be known before the data can be split."""
-    resolution = Resolution(settings)
-    resolution.reasons.update(source.notes)
+    resolution = Resolution(settings, dict(source.notes))
     has_labels = source.labels is not None
     reason = (
         "labels are known, so an honest evaluation is possible" if has_labels else "no labels: everything is trained on"

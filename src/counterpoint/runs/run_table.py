@@ -1,5 +1,6 @@
 """The runs under a folder as a table: one line each, from the small files of their folders. Loads without torch."""
 
+import contextlib
 import json
 import os
 import re
@@ -170,6 +171,10 @@ def _run_line(path: Path, top: Path) -> RunLine:
         figures = _figures(folder)
     except RunError as error:
         return RunLine(name, DAMAGED, bytes=size, problem=str(error))
+    encoder = None
+    with contextlib.suppress(OSError, ValueError):
+        # Reading YAML takes milliseconds, and there may be thousands of runs.
+        encoder = re.search(r"^encoder: (\S+)$", read_text(folder.resolved), flags=re.MULTILINE)
     is_held = is_locked(path)
     holder = holder_of(path) if is_held else None
     return RunLine(
@@ -178,7 +183,7 @@ def _run_line(path: Path, top: Path) -> RunLine:
         pid=None if holder is None else holder.pid,
         method=" by ".join(filter(None, (status.method, str(status.own_loss.get("name") or "")[:MOST_OF_A_LOSS]))),
         data=status.data,
-        encoder=_encoder_name(folder),
+        encoder=encoder[1] if encoder else None,
         epochs=status.num_epochs if status.status == "finished" else _epochs_done(folder),
         **figures,
         bytes=size,
@@ -214,15 +219,6 @@ def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
     for name in names:
         if not name.startswith("."):
             yield from _runs_below(folder / name, depth - 1)
-
-
-def _encoder_name(folder: RunFolder) -> str | None:
-    """Find the encoder's name in the text: reading YAML takes milliseconds, and there may be thousands of runs."""
-    try:
-        line = re.search(r"^encoder: (\S+)$", read_text(folder.resolved), flags=re.MULTILINE)
-    except (OSError, ValueError):
-        return None
-    return line[1] if line else None
 
 
 def _epochs_done(folder: RunFolder) -> int | None:
