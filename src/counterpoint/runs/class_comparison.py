@@ -34,7 +34,6 @@ from counterpoint.evaluation.features import EMBEDDING, extract
 from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.losses.class_level import COVERED, ClassLevel, LogOfSum
-from counterpoint.losses.loss import Loss
 from counterpoint.losses.pair_loss import PairLoss
 from counterpoint.methods.catalogue import method_named
 from counterpoint.runs.pair_inspection import learned_weights, settings_loss
@@ -269,20 +268,17 @@ def _read_draws(subject: Subject, num_negatives: int | None) -> _LossDraws:
     if wiring == "queue":
         return _LossDraws(record, float(num_negatives or settings.target.queue_size), loss.uses_labels)
     batch = min(int(settings.batch_size), len(subject.split.train))
-    number = float(batch - 1 if num_negatives is None else num_negatives // (1 + _is_two_view(loss)))
+    pairing = next((part.pairing for part in loss.modules() if isinstance(part, PairLoss)), None)
+    is_two_view = pairing is not None and pairing.negatives == "two-view"
+    number = float(batch - 1 if num_negatives is None else num_negatives // (1 + is_two_view))
     if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):  # it says itself how many
         return _LossDraws(record, float(record.num_negatives or math.inf), loss.uses_labels)
-    if not (_is_two_view(loss) and isinstance(record, LogOfSum)):
+    if not (is_two_view and isinstance(record, LogOfSum)):
         return _LossDraws(record, number, loss.uses_labels)
     # docs/theory-reference.md, Two views: n - 1 draws, every term twice.
     record = replace(record, margin=record.margin + math.log(2))
     words = f"Both views of {number:.0f} other samples are {number:.0f} draws, each twice: a margin of log 2."
     return _LossDraws(record, number, loss.uses_labels, (words,))
-
-
-def _is_two_view(loss: Loss) -> bool:
-    pairing = next((part.pairing for part in loss.modules() if isinstance(part, PairLoss)), None)
-    return pairing is not None and pairing.negatives == "two-view"
 
 
 def _compare_with_optimum(

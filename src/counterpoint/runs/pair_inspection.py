@@ -38,8 +38,6 @@ PIECE = 256  # samples that are read at once
 LOSS = "loss."  # before the names of what a loss learns, within a method
 FEWEST_BATCHES, MOST_BATCHES = 8, 64  # that are measured, if there are enough samples
 SOME_SAMPLES = 512  # samples that are measured in all, if batches are small
-QUEUE_WHY = "its negatives are a queue of earlier keys, which is not measured"
-OWN_WHY = "the run's loss is your own and not available; pass Run(path, loss=...)"
 
 
 def pairs_of_run(
@@ -111,9 +109,9 @@ def _weighing_loss(judged: Subject, checkpoint: str | None) -> tuple[Loss | None
     settings = judged.settings
     assert settings is not None
     if method_named(settings.method).wiring == "queue":
-        return None, QUEUE_WHY
+        return None, "its negatives are a queue of earlier keys, which is not measured"
     if settings.loss.name == CUSTOM and judged.own_loss is None:
-        return None, OWN_WHY
+        return None, "the run's loss is your own and not available; pass Run(path, loss=...)"
     loss = settings_loss(judged, settings)
     if loss.state_dict():
         loss.load_state_dict(learned_weights(judged, checkpoint))

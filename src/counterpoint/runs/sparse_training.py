@@ -159,9 +159,8 @@ class _Metric:
         root_D = variance_D.clamp(min=0).pow(ROOT)
         has_variance_D = variance_D > ROUNDING * variance_D[-1]
         length = root_D[has_variance_D].square().mean().sqrt() * has_variance_D.double().mean().sqrt()
-        self.into_DD = (axes_DD * torch.where(has_variance_D, 1 / (root_D * length), 0.0)) @ axes_DD.T
-        self.back_DD = (axes_DD * torch.where(has_variance_D, root_D * length, 0.0)) @ axes_DD.T
-        self.into_DD, self.back_DD = self.into_DD.float(), self.back_DD.float()
+        self.into_DD = ((axes_DD * torch.where(has_variance_D, 1 / (root_D * length), 0.0)) @ axes_DD.T).float()
+        self.back_DD = ((axes_DD * torch.where(has_variance_D, root_D * length, 0.0)) @ axes_DD.T).float()
 
     def of(self, x_BD: Tensor) -> Tensor:
         """Features in this metric, without their mean."""
