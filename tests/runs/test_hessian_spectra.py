@@ -297,10 +297,10 @@ def test_two_towers_have_one_spectrum(tmp_path: Path, rng: np.random.Generator) 
 
 
 def test_a_batch_whose_graph_does_not_fit_is_refused(run: cp.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("counterpoint.runs.hessian_spectra.free_bytes", lambda _: 8_000.0)
+    monkeypatch.setattr("counterpoint.runs.hessian_spectra.available_memory", lambda: 8_000)
     with pytest.raises(UsageError, match=r"graph of 20 pairs.* lower --batch-size"):
         spectrum(run)
-    monkeypatch.setattr("counterpoint.runs.hessian_spectra.free_bytes", lambda _: 3_000.0)
+    monkeypatch.setattr("counterpoint.runs.hessian_spectra.available_memory", lambda: 3_000)
     with pytest.raises(UsageError, match="lower --steps"):
         spectrum(run)
 

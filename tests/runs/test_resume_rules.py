@@ -37,12 +37,12 @@ def test_the_same_settings_go_on(run: RunFolder) -> None:
     other_words = {"temperature": 0.2, "optim.learning_rate": rate, "views.noise": "auto"}
     for words in ({}, other_words):
         same = asked(epochs=2, batch_size="auto", **{"engine.keep": 3, **words})
-        assert continued_settings(run, read_resolved(run), same) == read_resolved(run)
+        assert continued_settings(run, same) == read_resolved(run)
 
 
 def test_every_differing_key_is_named(run: RunFolder) -> None:
     with pytest.raises(UsageError) as caught:
-        continued_settings(run, read_resolved(run), asked(epochs=9, temperature=0.7, **{"engine.workers": 2}))
+        continued_settings(run, asked(epochs=9, temperature=0.7, **{"engine.workers": 2}))
     said = str(caught.value)
     assert "epochs 9 (the run has 2)" in said
     assert "temperature 0.7 (the run has 0.2)" in said
@@ -52,7 +52,7 @@ def test_every_differing_key_is_named(run: RunFolder) -> None:
 
 def test_harmless_changes_are_taken(run: RunFolder) -> None:
     change = asked(**{"engine.workers": 1, "engine.keep": 5})
-    taken = continued_settings(run, read_resolved(run), change)
+    taken = continued_settings(run, change)
     assert (taken.engine.workers, taken.engine.keep, taken.epochs) == (1, 5, 2)
 
 

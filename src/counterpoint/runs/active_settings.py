@@ -144,17 +144,9 @@ def without_idle(settings: TrainSettings, idle: Mapping[str, str]) -> dict[str, 
     values = settings.model_dump(mode="json")
     for path in idle:
         if attrgetter(path)(settings) == DEFAULTS[path]:
-            # Two levels at most: temperature, loss.epsilon.
-            section, leaf = path.split(".") if "." in path else ("", path)
+            section, _, leaf = path.rpartition(".")  # two levels at most: temperature, loss.epsilon
             (values[section] if section else values).pop(leaf)
     return values
-
-
-def _needs_many_views(facts: Facts) -> str | None:
-    """Local views need a loss that takes more than two views."""
-    if facts.method.wiring == "joint" and facts.loss in OF_DISTRIBUTIONS:
-        return None
-    return f"loss {facts.loss} compares two views; {', '.join(OF_DISTRIBUTIONS)} (--loss.name) take more"
 
 
 def _needs_resnet(facts: Facts) -> str | None:
@@ -177,13 +169,6 @@ def _needs_value(path: str, *values: str) -> Callable[[Facts], str | None]:
 
 
 _NEEDS_MLP = _needs_value("projector.kind", "mlp")
-
-
-def _needs_norm(facts: Facts) -> str | None:
-    norm = chosen(facts.settings.projector.norm, facts.method.projector_norm)
-    return _NEEDS_MLP(facts) or (
-        "projector.norm is none; a norm after the last layer goes with those before it" if norm == "none" else None
-    )
 
 
 def _needs_change(name: str, *, unless: float | tuple[float, float] = 0.0) -> Callable[[Facts], str | None]:
@@ -226,7 +211,14 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "target.queue_size": lambda facts: facts.lacks_part("queue_size", "queue"),
     "target.predictor_hidden": lambda facts: facts.lacks_part("predictor_share", "predictor"),
     **{f"projector.{name}": _NEEDS_MLP for name in ("layers", "hidden", "norm")},
-    "projector.output_norm": _needs_norm,
+    "projector.output_norm": lambda facts: (
+        _NEEDS_MLP(facts)
+        or (
+            "projector.norm is none; a norm after the last layer goes with those before it"
+            if chosen(facts.settings.projector.norm, facts.method.projector_norm) == "none"
+            else None
+        )
+    ),
     "projector.features": _needs_value("projector.kind", "linear", "mlp", "sparse"),
     "projector.active": _needs_value("projector.kind", "sparse"),
     "projector.rank": _needs_value("projector.kind", "low-rank"),
@@ -238,7 +230,11 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
         f"optim.{name}": _needs_value("optim.schedule", "cosine", "epoch-cosine")
         for name in ("final_share", "peak_epochs", "cosine_epochs")
     },
-    "views.local_crops": _needs_many_views,
+    "views.local_crops": lambda facts: (
+        None
+        if facts.method.wiring == "joint" and facts.loss in OF_DISTRIBUTIONS
+        else f"loss {facts.loss} compares two views; {', '.join(OF_DISTRIBUTIONS)} (--loss.name) take more"
+    ),
     "engine.chunk_norm": lambda facts: (
         "engine.chunk_size is none; chunks need it" if facts.settings.engine.chunk_size == "none" else None
     ),

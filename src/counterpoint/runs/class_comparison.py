@@ -16,7 +16,6 @@ from counterpoint.core.run import Run
 from counterpoint.core.settings import LookSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_objects import CUSTOM
-from counterpoint.data.formats.labels import Labels
 from counterpoint.data.order import thin
 from counterpoint.diagnostics.class_geometry import (
     class_cosines,
@@ -35,7 +34,6 @@ from counterpoint.evaluation.features import EMBEDDING, extract
 from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.losses.class_level import COVERED, ClassLevel, LogOfSum
-from counterpoint.losses.loss import Loss
 from counterpoint.losses.pair_loss import PairLoss
 from counterpoint.methods.catalogue import method_named
 from counterpoint.runs.pair_inspection import learned_weights, settings_loss
@@ -183,8 +181,7 @@ def judged_classes(subject: Subject, embedding_ND: Tensor) -> ClassRecord | None
             )
         return _compare_with_optimum(subject, embedding_ND, question).record
     except UsageError as error:
-        labels = labels_of(subject)
-        record = class_record(embedding_ND, labels.numbers, labels.class_names) if labels else None
+        record = class_record(embedding_ND, subject.source.labels, subject.source.class_names)
         return record and record.model_copy(update={"why_no_optimum": str(error)})
 
 
@@ -271,10 +268,12 @@ def _read_draws(subject: Subject, num_negatives: int | None) -> _LossDraws:
     if wiring == "queue":
         return _LossDraws(record, float(num_negatives or settings.target.queue_size), loss.uses_labels)
     batch = min(int(settings.batch_size), len(subject.split.train))
-    number = float(batch - 1 if num_negatives is None else num_negatives // (1 + _is_two_view(loss)))
+    pairing = next((part.pairing for part in loss.modules() if isinstance(part, PairLoss)), None)
+    is_two_view = pairing is not None and pairing.negatives == "two-view"
+    number = float(batch - 1 if num_negatives is None else num_negatives // (1 + is_two_view))
     if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):  # it says itself how many
         return _LossDraws(record, float(record.num_negatives or math.inf), loss.uses_labels)
-    if not (_is_two_view(loss) and isinstance(record, LogOfSum)):
+    if not (is_two_view and isinstance(record, LogOfSum)):
         return _LossDraws(record, number, loss.uses_labels)
     # docs/theory-reference.md, Two views: n - 1 draws, every term twice.
     record = replace(record, margin=record.margin + math.log(2))
@@ -282,17 +281,12 @@ def _read_draws(subject: Subject, num_negatives: int | None) -> _LossDraws:
     return _LossDraws(record, number, loss.uses_labels, (words,))
 
 
-def _is_two_view(loss: Loss) -> bool:
-    pairing = next((part.pairing for part in loss.modules() if isinstance(part, PairLoss)), None)
-    return pairing is not None and pairing.negatives == "two-view"
-
-
 def _compare_with_optimum(
     subject: Subject, embedding_ND: Tensor, question: ClassQuestion, tolerance: float = TOLERANCE
 ) -> ClassComparison:
     """Measure the samples of a question, and those that its run held out, beside the optimum."""
-    labels = labels_of(subject)
-    assert labels is not None
+    source = subject.source
+    assert source.labels is not None
     geometry = optimal_geometry(
         question.proportions_C,
         loss=question.record,
@@ -301,8 +295,8 @@ def _compare_with_optimum(
         nonnegative=question.nonnegative,
         tolerance=tolerance,
     )
-    z_ND, labels_N = embedding_ND[question.positions_N], labels.numbers[question.positions_N]
-    record = class_record(z_ND, labels_N, labels.class_names)
+    z_ND, labels_N = embedding_ND[question.positions_N], source.labels[question.positions_N]
+    record = class_record(z_ND, labels_N, source.class_names)
     assert record is not None
     classes, names = class_geometry(z_ND, labels_N), [row.name for row in record.rows]
     distance = gram_distance(classes, geometry.gram)
@@ -339,9 +333,3 @@ def _held_out_gap(subject: Subject, embedding_ND: Tensor, question: ClassQuestio
     if len(labels[held_out_N].unique()) < len(question.numbers_C):
         return None
     return gram_distance(class_geometry(embedding_ND[held_out_N], labels[held_out_N]), geometry.gram).value
-
-
-def labels_of(subject: Subject) -> Labels | None:
-    """The labels of a subject's samples; None if it has none."""
-    labels_N = subject.source.labels
-    return None if labels_N is None else Labels(labels_N, subject.source.class_names)

@@ -193,16 +193,14 @@ class _OtherCodes:
         rebuilt[:, first_K] = centred_ND[held_out][:, first_K]
         yield "truncation", centred_ND[:, first_K], rebuilt
         if k == 1:
-            yield "k-means", *self._cluster(held_out, num_units)
-
-    def _cluster(self, held_out: Tensor, num_units: int) -> tuple[Tensor, Tensor]:
-        """Return the cluster of each sample as a one-hot row, and the centre of that of each held-out sample."""
-        model = MiniBatchKMeans(min(num_units, len(self.fitted_ND)), random_state=self.seed % 2**32, batch_size=4096)
-        with one_blas_thread():
-            model.fit(self.fitted_ND.numpy())
-            cluster_N = torch.from_numpy(model.predict(self.centred_ND.numpy())).long()
-        centres = torch.from_numpy(model.cluster_centers_).float()
-        return torch.nn.functional.one_hot(cluster_N, len(centres)).float(), centres[cluster_N[held_out]]
+            count, seed = min(num_units, len(self.fitted_ND)), self.seed % 2**32
+            model = MiniBatchKMeans(count, random_state=seed, batch_size=4096)
+            with one_blas_thread():
+                model.fit(self.fitted_ND.numpy())
+                cluster_N = torch.from_numpy(model.predict(centred_ND.numpy())).long()
+            centres_KD = torch.from_numpy(model.cluster_centers_).float()
+            one_hot_NK = torch.nn.functional.one_hot(cluster_N, len(centres_KD)).float()
+            yield "k-means", one_hot_NK, centres_KD[cluster_N[held_out]]
 
 
 def _explained_share(x_QD: Tensor, rebuilt_QD: Tensor) -> float:

@@ -68,7 +68,7 @@ def compare(
         for name, group in zip(names, groups, strict=True)
     )
     keys = _chosen_figures([run.record for run in evaluations], metrics, features)
-    figures = {key: [_rows_of(group, *key) for group in groups] for key in keys}
+    figures = {key: [rows_of_all([run.record for run in group], *key) for group in groups] for key in keys}
     # Features that no training made have the very same figures in all runs, query by query.
     alike = tuple(
         key
@@ -204,9 +204,10 @@ def _chosen_figures(
     return [(metric, feature) for metric in chosen[0] for feature in chosen[1]]
 
 
-def _rows_of(group: Sequence[_Evaluated], metric: str, features: str) -> list[EvaluationRow]:
-    rows = [row for run in group if (row := run.record.row(features, metric)) and row.figure is not None]
-    return rows if len(rows) == len(group) else []
+def rows_of_all(records: Sequence[EvaluationRecord], metric: str, features: str) -> list[EvaluationRow]:
+    """One figure of each evaluation; empty unless all have it."""
+    rows = [row for record in records if (row := record.row(features, metric)) and row.figure is not None]
+    return rows if len(rows) == len(records) else []
 
 
 def _compare_sides(sides: Sequence[Side], rows: Sequence[Sequence[EvaluationRow]]) -> Compared:

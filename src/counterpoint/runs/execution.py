@@ -119,11 +119,8 @@ def execute(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_re
         raise
     finally:
         seconds = round(seconds_before + time.perf_counter() - started, 2)
-        changes = {"status": status, "seconds": seconds, "peak_memory_mb": _peak_memory_mb()}
         # Whatever happened: a run that no longer runs must not say that it does.
-        _update_alone(
-            folder, reporter, is_done=is_done, **changes, **({"num_epochs": job.num_epochs} if is_done else {})
-        )
+        _update_alone(job, reporter, is_done=is_done, status=status, seconds=seconds)
     reporter.say(f"trained in {seconds:.1f} s; run folder {folder.path}")
     return assembled.given.run_at(folder.path)
 
@@ -161,24 +158,20 @@ def _second_encoder(assembled: Assembled, method: TwoTowers) -> Encoder:
     return Encoder(card, method.second_backbone, method.second_projector)
 
 
-def _update_alone(folder: RunFolder, reporter: Reporter, *, is_done: bool, **changes: Any) -> None:
+def _update_alone(job: TrainingJob, reporter: Reporter, *, is_done: bool, **changes: Any) -> None:
     """Change the status from the first rank without waiting for the others, which may be gone."""
     if not is_first_rank():
         return
+    folder = job.folder
     try:
         if is_done:
-            changes["figures"] = {path.name: log_hash(path) for path in (folder.metrics, folder.timings)}
-        folder.update_status(**changes)
+            figures = {path.name: log_hash(path) for path in (folder.metrics, folder.timings)}
+            changes |= {"num_epochs": job.num_epochs, "figures": figures}
+        # Of the GPU's allocations, or of this process if the run was on the CPU; None if the system does not say.
+        peak = torch.cuda.max_memory_allocated() or peak_memory()
+        folder.update_status(**changes, peak_memory_mb=None if peak is None else round(peak / 1e6, 1))
     except RunError as error:
         # The disk that failed before fails again: what the user must hear is the first cause, which is on its way.
         if is_done:
             raise
         reporter.say(f"{error}; it may still say that the run continues")
-
-
-def _peak_memory_mb() -> float | None:
-    """Largest resident size of this process, or of the GPU's allocations, in MB; None if the system does not say."""
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():  # 0: the run was on the CPU
-        return round(torch.cuda.max_memory_allocated() / 1e6, 1)
-    peak = peak_memory()
-    return None if peak is None else round(peak / 1e6, 1)

@@ -209,7 +209,13 @@ def accuracies(features: Mapping[str, Tensor], samples: AskedSamples, class_name
         return ()
     rows = []
     for name, features_MD in features.items():
-        z_MD = _principal_components(features_MD, samples) if name in (RAW_INPUT, GREY_INPUT) else features_MD
+        z_MD = features_MD
+        if name in (RAW_INPUT, GREY_INPUT):  # by the principal components of the bank, as in an evaluation
+            bank_BD = z_MD[: samples.num_bank]
+            count = min(PCA_DIMS, z_MD.shape[1], len(bank_BD) - 1)
+            solver = "randomized" if z_MD.shape[1] > WIDEST else "full"
+            model = PCA(count, svd_solver=solver, random_state=0).fit(bank_BD.numpy())
+            z_MD = torch.from_numpy(model.transform(z_MD.numpy())).float()
         predictions = {KNN: _predict_by_knn(z_MD, samples)}
         if name != GREY_INPUT:
             predictions[PROBE] = _predict_by_probe(z_MD, samples)
@@ -275,12 +281,3 @@ def _predict_by_probe(z_MD: Tensor, samples: AskedSamples) -> tuple[Tensor, dict
         probe = fit_probe(z_MD[~is_query_M], labels_M[~is_query_M])
         predicted_M[is_query_M] = probe.predict(z_MD[is_query_M])
     return predicted_M, {"queries": f"each in one of {NUM_FOLDS} folds"}
-
-
-def _principal_components(raw_MD: Tensor, samples: AskedSamples) -> Tensor:
-    """Project raw input on the principal components of the bank, as an evaluation does."""
-    bank_BD = raw_MD[: samples.num_bank]
-    count = min(PCA_DIMS, raw_MD.shape[1], len(bank_BD) - 1)
-    solver = "randomized" if raw_MD.shape[1] > WIDEST else "full"
-    model = PCA(count, svd_solver=solver, random_state=0).fit(bank_BD.numpy())
-    return torch.from_numpy(model.transform(raw_MD.numpy())).float()

@@ -49,8 +49,8 @@ def held_out_beside_training(
     pairs = {}
     for name, part_N in positions.items():
         is_part_M = torch.isin(viewed, part_N)
-        has_pairs = views is not None and int(is_part_M.sum()) > 1
-        pairs[name] = (views[0][is_part_M], views[1][is_part_M]) if views is not None and has_pairs else None
+        pair = None if views is None else (views[0][is_part_M], views[1][is_part_M])
+        pairs[name] = pair if int(is_part_M.sum()) > 1 else None
     # Ranks depend on the number of samples: as many of both.
     samples = {name: features.embedding[evenly_spaced(part_N, size)] for name, part_N in positions.items()}
     parts = {

@@ -119,7 +119,8 @@ def _check_memory(loss: CoupledLoss, settings: CurvatureSettings) -> None:
     steps = min(settings.steps, loss.num_parameters)
     vectors = steps + BASES + settings.probes
     needed = vectors * loss.num_parameters * loss.inputs[0].element_size()
-    free = free_bytes(loss.inputs[0].device)
+    device = loss.inputs[0].device
+    free = float(torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory())
     if needed > free:
         raise UsageError(
             f"steps {steps} of {loss.num_parameters:,} weights need {needed / 1e9:,.1f} GB for the vectors of "
@@ -130,8 +131,3 @@ def _check_memory(loss: CoupledLoss, settings: CurvatureSettings) -> None:
             f"the graph of {len(loss.inputs[0]):,} pairs needs about {graph / 1e9:,.1f} GB, and "
             f"{(free - needed) / 1e9:,.1f} GB are free; lower --batch-size, or use --precision float32"
         )
-
-
-def free_bytes(device: torch.device) -> float:
-    """Bytes of memory that are free without swapping."""
-    return float(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else float(available_memory())

@@ -14,6 +14,7 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import as_path, is_file_or_shards
 from counterpoint.core.validation import build
 from counterpoint.data.formats.arrow_and_csv import is_columns
+from counterpoint.data.formats.labels import Labels
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold
 from counterpoint.diagnostics.evidence import Concept, Evidence
 from counterpoint.diagnostics.findings import Findings, draw_findings
@@ -63,7 +64,7 @@ def diagnose(
         UsageError: something else than a run or features.
     """
     check_threshold(threshold)
-    settings = build(LookSettings, look, "diagnose")
+    settings, reporter = build(LookSettings, look, "diagnose"), Reporter(quiet=quiet)
     # A path may be a run, which is a folder, or features, which are a file or a folder of shards.
     if isinstance(subject, str | Path) and is_file_or_shards(subject) and not is_encoder(subject):
         if not is_table(path := as_path(subject)):
@@ -71,7 +72,6 @@ def diagnose(
                 f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as "
                 "`counterpoint embed` writes them"
             )
-        reporter = Reporter(quiet=quiet)
         table = columns_table(path, settings, reporter) if is_columns(path) else None
         subject = read_table(path, only_finite=False) if table is None else table
         if table is not None:
@@ -79,7 +79,6 @@ def diagnose(
     if isinstance(subject, Run | str | Path) or is_encoder(subject):
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")
-        reporter = Reporter(quiet=quiet)
         judged = open_subject(subject, Samples(data, labels), settings, reporter)
         judged = one_checkpoint(judged, settings.checkpoint)
         return _diagnose_subject(judged, settings, threshold, reporter)
@@ -91,10 +90,10 @@ def diagnose(
             f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
             "encoder give the features that it returns for some samples"
         )
-    source = None if data is None else open_samples(data, part, None, Reporter(quiet=quiet))
+    source = None if data is None else open_samples(data, part, None, reporter)
     features = given_features(subject, labels, views, source)
     if features.labels is not None and (num_unknown := int((features.labels.numbers < 0).sum())):
-        Reporter(quiet=quiet).say(f"{num_unknown:,} samples without a label take no part in what labels tell")
+        reporter.say(f"{num_unknown:,} samples without a label take no part in what labels tell")
     evidence = evidence_of_features(features, threshold)
     concepts = described_concepts(features.z_ND, features.labels, features.names, threshold)
     return _complete_findings(evidence, features.z_ND, concepts, threshold)
@@ -110,7 +109,8 @@ def _diagnose_subject(judged: Subject, settings: LookSettings, threshold: float,
         gathered = gather_evidence(judged, threshold, checkpoint=settings.checkpoint, cache=settings.cache)
         evidence, embedding_ND = gathered.evidence, gathered.embedding_ND
         advance()
-        concepts = described_concepts(embedding_ND, gathered.labels, source.sample_names, threshold)
+        labels = None if source.labels is None else Labels(source.labels, source.class_names)
+        concepts = described_concepts(embedding_ND, labels, source.sample_names, threshold)
         advance()
         findings = _complete_findings(evidence, embedding_ND, concepts, threshold)
         # A record of other samples, labels or weights would represent the run in its report.

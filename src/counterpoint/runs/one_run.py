@@ -25,7 +25,6 @@ from counterpoint.runs.resuming import (
     check_inputs,
     continued_settings,
     is_done,
-    recorded_settings,
     repair,
     settings_hash,
     threads_of_begin,
@@ -33,7 +32,7 @@ from counterpoint.runs.resuming import (
 from counterpoint.runs.run_description import describe, first_status, keep_changes
 from counterpoint.runs.run_job import check_alike, training_job
 from counterpoint.runs.user_inputs import Given, open_given, with_own_columns
-from counterpoint.runs.warm_start import WarmStart, initial_weights, weights_of_begun
+from counterpoint.runs.warm_start import initial_weights, weights_of_begun
 
 GO_ON, REPLACE, BEGIN = "go on", "replace", "begin"
 
@@ -78,7 +77,7 @@ def train_one(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         # Rank 0 decides for all: it will soon change what the others would find in the folder.
         action = from_first_rank(lambda: _choose_action(folder, start))
         if action == GO_ON:
-            return go_on_with(folder, continued_settings(folder, recorded_settings(folder), settings), start)
+            return go_on_with(folder, continued_settings(folder, settings), start)
         assembled, job = try_assembly(folder, settings, start)
         # Only now is an old run replaced: no mistake in settings or data has cost it.
         on_first_rank(lambda: hold.create(overwrite=action == REPLACE))
@@ -91,7 +90,7 @@ def train_one(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
 def try_assembly(folder: RunFolder, settings: TrainSettings, start: Start) -> tuple[Assembled, TrainingJob]:
     """Assemble every part of a new run, so that all mistakes show before anything is written."""
     check_choices(settings)  # before any data are read
-    assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, initial_weights(settings)))
+    assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start))
     # Checked again, as it depends on the data which views have an effect.
     refuse_idle(settings, assembled.resolution.idle)
     check_alike(job, assembled)
@@ -112,7 +111,7 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     folder, settings = opened_run.folder, read_resolved(opened_run.folder)
     placement = place(settings.engine.device, settings.engine.precision)
     start = Start(Given.of(opened_run), placement, reporter)
-    assembled, job = _assemble(folder, settings, start, weights_of_begun(folder, settings), is_begun=True)
+    assembled, job = _assemble(folder, settings, start, is_begun=True)
     check_inputs(folder, assembled.settings, assembled.source.fingerprint)
     return of_run(job, folder.run_id)
 
@@ -124,9 +123,7 @@ def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return start.given.run_at(folder.path)
     with threads_of_begin(folder, settings, reporter):
-        assembled, job = on_all_ranks(
-            lambda: _assemble(folder, settings, start, weights_of_begun(folder, settings), is_begun=True)
-        )
+        assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, is_begun=True))
         check_alike(job, assembled)
         if changed := on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint)):
             reporter.say(f"continues with {changed}; no weight depends on that")
@@ -138,8 +135,9 @@ def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
 
 
 def _assemble(
-    folder: RunFolder, settings: TrainSettings, start: Start, weights: WarmStart | None, *, is_begun: bool = False
+    folder: RunFolder, settings: TrainSettings, start: Start, *, is_begun: bool = False
 ) -> tuple[Assembled, TrainingJob]:
+    weights = weights_of_begun(folder, settings) if is_begun else initial_weights(settings)
     require_float32()
     source_settings = with_own_columns(folder, settings) if is_begun else settings
     source = open_given(source_settings, start.given, start.reporter, weights)

@@ -38,8 +38,6 @@ PIECE = 256  # samples that are read at once
 LOSS = "loss."  # before the names of what a loss learns, within a method
 FEWEST_BATCHES, MOST_BATCHES = 8, 64  # that are measured, if there are enough samples
 SOME_SAMPLES = 512  # samples that are measured in all, if batches are small
-QUEUE_WHY = "its negatives are a queue of earlier keys, which is not measured"
-OWN_WHY = "the run's loss is your own and not available; pass Run(path, loss=...)"
 
 
 def pairs_of_run(
@@ -76,13 +74,16 @@ def pairs_of_run(
     z0_ND, z1_ND = (view.double() for view in views)
     at_most = min(MOST_BATCHES, max(FEWEST_BATCHES, SOME_SAMPLES // run_batch))
     generator = torch.Generator().manual_seed(settings.seed)
+    # None if the loss takes no temperature, or learns it.
+    name, is_fixed = settings.loss.name, not list(loss.parameters())
+    has_temperature = is_fixed and name != CUSTOM and "temperature" in shared_settings(name, settings.loss.options)
     batches = [
         PairBatch(z0_ND[at], z1_ND[at], None if labels_N is None else labels_N[at], near.is_copy_NN[at][:, at])
         for at in drawn_batches(len(z0_ND), run_batch, at_most=at_most, generator=generator)
     ]
     return PairRecord(
         loss=loss.card.name,
-        temperature=_temperature(settings, loss),
+        temperature=float(settings.temperature) if has_temperature else None,
         run_batch=run_batch,
         batch_size=len(batches[0].z0_ND),
         copy_share=near.copy_share,
@@ -108,9 +109,9 @@ def _weighing_loss(judged: Subject, checkpoint: str | None) -> tuple[Loss | None
     settings = judged.settings
     assert settings is not None
     if method_named(settings.method).wiring == "queue":
-        return None, QUEUE_WHY
+        return None, "its negatives are a queue of earlier keys, which is not measured"
     if settings.loss.name == CUSTOM and judged.own_loss is None:
-        return None, OWN_WHY
+        return None, "the run's loss is your own and not available; pass Run(path, loss=...)"
     loss = settings_loss(judged, settings)
     if loss.state_dict():
         loss.load_state_dict(learned_weights(judged, checkpoint))
@@ -137,14 +138,6 @@ def learned_weights(judged: Subject, checkpoint: str | None = None) -> dict[str,
     snapshot = load_checkpoint(checkpoints_by_step(judged.folder.checkpoints)[step])
     weights = {**snapshot.state.model, **snapshot.average}
     return {name.removeprefix(LOSS): value for name, value in weights.items() if name.startswith(LOSS)}
-
-
-def _temperature(settings: TrainSettings, loss: Loss) -> float | None:
-    """The temperature that the settings give the loss; None if the loss takes none, or learns it."""
-    name = settings.loss.name
-    if name == CUSTOM or "temperature" not in shared_settings(name, settings.loss.options) or list(loss.parameters()):
-        return None
-    return float(settings.temperature)
 
 
 def _nearest(near: NearSamples, names: Sequence[str], labels: Labels | None) -> tuple[NearPair, ...]:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
@@ -92,14 +91,10 @@ def _sheet(samples: Tensor, rows: Tensor, drawer: ViewDrawer, num_views: int) ->
         drawn = drawer.draw(samples, rows, epoch, torch.full((len(rows),), view)) if column else to_unit_float(samples)
         pen.text((left, 5), f"epoch {epoch + 1}, view {view + 1}" if column else "original", fill=INK)
         for row, pixels in enumerate(to_bytes(drawn).permute(0, 2, 3, 1).numpy()):
-            sheet.paste(_tile(pixels), (left, HEADER + row * (TILE + GAP)))
+            # PIL takes grey pictures as (h, w) only.
+            image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB")
+            scale = TILE / max(image.size)
+            size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+            method = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS  # small: pixels stay visible
+            sheet.paste(image.resize(size, method), (left, HEADER + row * (TILE + GAP)))
     return sheet
-
-
-def _tile(pixels_HWC: np.ndarray) -> Image.Image:
-    """Resize one picture to a tile; small ones keep their pixels visible."""
-    # PIL takes grey pictures as (h, w) only.
-    image = Image.fromarray(pixels_HWC[..., 0] if pixels_HWC.shape[2] == 1 else pixels_HWC).convert("RGB")
-    scale = TILE / max(image.size)
-    method = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
-    return image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))), method)

@@ -88,8 +88,7 @@ def training_part(settings: TrainSettings, source: Source) -> TrainingPart:
 
 def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
     """Fill in what must be known before the data can be split."""
-    resolution = Resolution(settings)
-    resolution.reasons.update(source.notes)
+    resolution = Resolution(settings, dict(source.notes))
     has_labels = source.labels is not None
     reason = (
         "labels are known, so an honest evaluation is possible" if has_labels else "no labels: everything is trained on"
@@ -232,8 +231,8 @@ def _choose_encoder(source: Source, placement: Placement) -> tuple[str, str]:
     return name, f"images of {side} px{where}"
 
 
-def usual_batch(num_train: int) -> tuple[int, str]:
-    """Largest power of two up to a quarter of the samples, at most 256."""
+def usual_batch(num_train: int, largest: int = LARGEST_BATCH) -> tuple[int, str]:
+    """Largest power of two up to a quarter of the samples, at most ``largest``."""
     quarter = max(2, num_train // 4)
-    size = min(LARGEST_BATCH, 1 << (quarter.bit_length() - 1))
-    return size, f"a power of two, at most {LARGEST_BATCH} and at most a quarter of {num_train} training samples"
+    size = min(largest, 1 << (quarter.bit_length() - 1))
+    return size, f"a power of two, at most {largest} and at most a quarter of {num_train} training samples"

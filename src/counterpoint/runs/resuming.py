@@ -31,17 +31,18 @@ HARMLESS = frozenset({"source.max_bad", *(f"engine.{name}" for name in (*_OF_ENG
 NAMES = ("out", "recipe")
 
 
-def continued_settings(folder: RunFolder, recorded_before: TrainSettings, new_settings: TrainSettings) -> TrainSettings:
+def continued_settings(folder: RunFolder, new_settings: TrainSettings) -> TrainSettings:
     """Return the settings with which a run continues: its own, and the harmless ones of the new settings.
 
     Args:
         folder: folder of the run.
-        recorded_before: the run's own settings.
         new_settings: the settings that the user gave this time.
 
     Raises:
         UsageError: a setting that a weight depends on differs; all that differ are named.
+        RunError: the run's own settings cannot be read; see ``recorded_settings``.
     """
+    recorded_before = recorded_settings(folder)
     recorded = recorded_before.model_dump()
     differing = differing_settings(recorded, merge(recorded, new_settings.model_dump(exclude_unset=True)))
     if not differing:

@@ -2,7 +2,6 @@
 
 # N samples, D features
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import flat
-from counterpoint.data.formats.labels import Labels
 from counterpoint.diagnostics.alignment import colour_statistics, shortcut
 from counterpoint.diagnostics.concepts import consistency_interval
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence
@@ -27,12 +25,11 @@ from counterpoint.evaluation.features import (
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.heads import SparseCode
-from counterpoint.nn.trained import Encoder
 from counterpoint.runs.active_settings import levers_of
-from counterpoint.runs.class_comparison import judged_classes, labels_of
+from counterpoint.runs.class_comparison import judged_classes
 from counterpoint.runs.code_figures import explained_by
 from counterpoint.runs.feature_evidence import accuracies_of_subject, is_rectified, with_clusters
-from counterpoint.runs.held_out_evidence import Pair, held_out_beside_training
+from counterpoint.runs.held_out_evidence import held_out_beside_training
 from counterpoint.runs.pair_inspection import pairs_of_run
 
 COLOURS = "colours"  # of the views
@@ -49,14 +46,12 @@ class GatheredEvidence:
         places: measurements with the arrays behind them.
         embedding_ND: embeddings of all samples.
         representation_ND: representations of all samples.
-        labels: labels of all samples; None if there are none.
     """
 
     evidence: Evidence
     places: dict[str, Place]
     embedding_ND: Tensor
     representation_ND: Tensor
-    labels: Labels | None
 
 
 def gather_evidence(
@@ -73,10 +68,13 @@ def gather_evidence(
     # Before the backbone is measured, which sets the statistics of its norms.
     backbone = untrained_backbone(judged)
     change = weight_change(judged, backbone)
-    source, labels, encoder, chosen_N = judged.source, judged.source.labels, judged.encoder, _view_positions(judged)
+    source, labels, encoder = judged.source, judged.source.labels, judged.encoder
+    chosen_N = evenly_spaced(torch.arange(len(source)), NUM_VIEW_SAMPLES)
     features = extract(encoder, source, cache=cache)
     features_of_places = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
-    views = _views(judged, encoder, (REPRESENTATION, EMBEDDING))
+    further = {COLOURS: colour_statistics} if encoder.card.kind == "images" else {}
+    layers = (REPRESENTATION, EMBEDDING)
+    views = view_pairs(judged, encoder, layers, chosen_N, further) if judged.has_views else {}
     colours, embedded = views.pop(COLOURS, None), views.get(EMBEDDING)
     colour_shortcut = None
     if colours is not None and embedded is not None and len(colours[0]) >= FEWEST_COLOURED:
@@ -89,7 +87,7 @@ def gather_evidence(
         # An untrained encoder has no embedding: the baseline is a representation.
         features_of_places[UNTRAINED] = extract(untrained, source, [REPRESENTATION], cache=cache).representation
         if views:
-            views[UNTRAINED] = _views(judged, untrained, [REPRESENTATION])[REPRESENTATION]
+            views[UNTRAINED] = view_pairs(judged, untrained, [REPRESENTATION], chosen_N)[REPRESENTATION]
     folder_evidence = from_folder(judged)
     places = {
         name: measure_place(
@@ -123,19 +121,7 @@ def gather_evidence(
         else None,
         suspects=places[EMBEDDING].suspect_names(source.sample_names),
     )
-    return GatheredEvidence(evidence, places, features.embedding, features.representation, labels_of(judged))
-
-
-def _views(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str, Pair]:
-    """Layers for two views of evenly spaced samples, and the colours of the views; empty if there are no views."""
-    if not judged.has_views:
-        return {}
-    statistics = {COLOURS: colour_statistics} if encoder.card.kind == "images" else {}
-    return {**view_pairs(judged, encoder, layers, _view_positions(judged), statistics)}
-
-
-def _view_positions(judged: Subject) -> Tensor:
-    return evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
+    return GatheredEvidence(evidence, places, features.embedding, features.representation)
 
 
 def from_folder(judged: Subject) -> Evidence:

@@ -1,5 +1,6 @@
 """The runs under a folder as a table: one line each, from the small files of their folders. Loads without torch."""
 
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from counterpoint.core.derived_files import OF, check_origin
 from counterpoint.core.errors import RunError, StaleFileError, UsageError, unknown_name
 from counterpoint.core.files import read_json, read_sealed
 from counterpoint.core.run_lock import holder_of, is_locked
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
+from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.terminal_text import Printed, TextTable
 from counterpoint.core.user_files import open_regular, read_text
@@ -167,11 +168,13 @@ def _run_line(path: Path, top: Path) -> RunLine:
     try:
         open_run(path)
         status = folder.read_status()
-        values = {name: value for name, value in _read_values(folder, folder.evaluation).items() if name == "rows"}
-        rows = read_record(EvaluationRecord, values, folder.evaluation.name).rows
-        figures = {**_accuracies(rows), **_worst_finding_and_verdict(folder, rows)}
+        figures = _figures(folder)
     except RunError as error:
         return RunLine(name, DAMAGED, bytes=size, problem=str(error))
+    encoder = None
+    with contextlib.suppress(OSError, ValueError):
+        # Reading YAML takes milliseconds, and there may be thousands of runs.
+        encoder = re.search(r"^encoder: (\S+)$", read_text(folder.resolved), flags=re.MULTILINE)
     is_held = is_locked(path)
     holder = holder_of(path) if is_held else None
     return RunLine(
@@ -180,7 +183,7 @@ def _run_line(path: Path, top: Path) -> RunLine:
         pid=None if holder is None else holder.pid,
         method=" by ".join(filter(None, (status.method, str(status.own_loss.get("name") or "")[:MOST_OF_A_LOSS]))),
         data=status.data,
-        encoder=_encoder_name(folder),
+        encoder=encoder[1] if encoder else None,
         epochs=status.num_epochs if status.status == "finished" else _epochs_done(folder),
         **figures,
         bytes=size,
@@ -218,15 +221,6 @@ def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
             yield from _runs_below(folder / name, depth - 1)
 
 
-def _encoder_name(folder: RunFolder) -> str | None:
-    """Find the encoder's name in the text: reading YAML takes milliseconds, and there may be thousands of runs."""
-    try:
-        line = re.search(r"^encoder: (\S+)$", read_text(folder.resolved), flags=re.MULTILINE)
-    except (OSError, ValueError):
-        return None
-    return line[1] if line else None
-
-
 def _epochs_done(folder: RunFolder) -> int | None:
     """Read the epoch of the last whole line of the log, without reading the others."""
     try:
@@ -240,24 +234,24 @@ def _epochs_done(folder: RunFolder) -> int | None:
         return None
 
 
-def _accuracies(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
-    accuracies: dict[str, Any] = {}
+def _figures(folder: RunFolder) -> dict[str, Any]:
+    """Read the accuracies, the worst finding and the verdict."""
+    contents = _read_values(folder, folder.evaluation)
+    values = {name: contents[name] for name in ("rows",) if name in contents}
+    rows = read_record(EvaluationRecord, values, folder.evaluation.name).rows
+    figures: dict[str, Any] = {}
     for row in rows:
         column = PROTOCOLS.get(row.protocol)
         if column and row.features == "representation":
-            accuracies |= {column: row.accuracy, f"{column}_low": row.low, f"{column}_high": row.high}
-    return accuracies
-
-
-def _worst_finding_and_verdict(folder: RunFolder, rows: Sequence[EvaluationRow]) -> dict[str, Any]:
+            figures |= {column: row.accuracy, f"{column}_low": row.low, f"{column}_high": row.high}
     contents = _read_values(folder, folder.findings, is_sealed=False)
     values = {name: contents[name] for name in ("findings", "answer", "unjudged") if contents.get(name)}
-    if not values:
-        return {}
-    findings = judged_anew(read_record(Findings, values, folder.findings.name), rows)
-    worst = findings.findings[0] if findings.findings else None
-    first = {} if worst is None else {"level": worst.level, "finding": worst.title}
-    return {**first, "verdict": findings.verdict}
+    if values:
+        findings = judged_anew(read_record(Findings, values, folder.findings.name), rows)
+        figures["verdict"] = findings.verdict
+        for worst in findings.findings[:1]:
+            figures |= {"level": worst.level, "finding": worst.title}
+    return figures
 
 
 def _read_values(folder: RunFolder, path: Path, *, is_sealed: bool = True) -> Mapping[str, Any]:

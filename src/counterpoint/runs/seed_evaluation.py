@@ -19,6 +19,7 @@ from counterpoint.evaluation.evaluation_result import CATALOGUE, corruption_line
 from counterpoint.evaluation.metric_types import t_interval
 from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.runs.comparison import rows_of_all
 from counterpoint.runs.resuming import HARMLESS, differing_settings
 
 
@@ -173,8 +174,7 @@ def _check_comparable(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
 def _average_over_seeds(folder: RunFolder, seeds: Sequence[int], records: Sequence[EvaluationRecord]) -> SeedEvaluation:
     rows = []
     for first in records[0].rows:
-        rows_of_runs = [row for record in records if (row := record.row(first.features, first.protocol))]
-        if len(rows_of_runs) == len(records) and all(row.figure is not None for row in rows_of_runs):
+        if rows_of_runs := rows_of_all(records, first.protocol, first.features):
             rows.append(_seed_row(rows_of_runs))
     return SeedEvaluation(folder.path.resolve().name, tuple(seeds), tuple(rows), records[0].split)
 

@@ -128,11 +128,10 @@ class Selection(Printed):
         best: dict[tuple[str, ...], list[str]] = {}
         for ranker in self.rankers:
             best.setdefault(self.likely_best(ranker), []).append(ranker.judge)
-        parts = []
-        for (name, *alike), judges in best.items():
-            parts.append(
-                f"by {' and '.join(judges)}: {name}" + f" (cannot tell it from {', '.join(alike)})" * bool(alike)
-            )
+        parts = [
+            f"by {' and '.join(judges)}: {name}" + f" (cannot tell it from {', '.join(alike)})" * bool(alike)
+            for (name, *alike), judges in best.items()
+        ]
         return f"Likely best {'; '.join(parts)}."
 
     def to_dict(self) -> dict[str, Any]:

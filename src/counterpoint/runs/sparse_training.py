@@ -127,7 +127,12 @@ def train_code(
         [torch.randperm(num_samples, generator=generator) for _ in range(-(-len(code.shift_H) // num_samples))]
     )
     code.begin_at(x_ND[rows_H[: len(code.shift_H)]], torch.zeros_like(code.centre_D))
-    _fit_length(code, x_ND[rows_H[:MOST_FITTED]], sizes)
+    with torch.no_grad():  # k units that begin near a sample would together give k times its length
+        first_ND = x_ND[rows_H[:MOST_FITTED]]
+        all_NH = code.activations(first_ND)
+        rebuilt = [keep_largest(all_NH, k) @ code.decoder_HD for k in sizes]
+        products = sum(float((each * (first_ND - code.centre_D)).sum()) for each in rebuilt)
+        code.decoder_HD.mul_(products / max(sum(float(each.square().sum()) for each in rebuilt), 1e-30))
     steps = _CodeSteps(code, labels_N, settings, sizes)
     num_batches = num_samples // batch_size
     schedule = build_schedule(settings.optim, num_epochs=epochs, batches_per_epoch=num_batches)
@@ -154,9 +159,8 @@ class _Metric:
         root_D = variance_D.clamp(min=0).pow(ROOT)
         has_variance_D = variance_D > ROUNDING * variance_D[-1]
         length = root_D[has_variance_D].square().mean().sqrt() * has_variance_D.double().mean().sqrt()
-        self.into_DD = (axes_DD * torch.where(has_variance_D, 1 / (root_D * length), 0.0)) @ axes_DD.T
-        self.back_DD = (axes_DD * torch.where(has_variance_D, root_D * length, 0.0)) @ axes_DD.T
-        self.into_DD, self.back_DD = self.into_DD.float(), self.back_DD.float()
+        self.into_DD = ((axes_DD * torch.where(has_variance_D, 1 / (root_D * length), 0.0)) @ axes_DD.T).float()
+        self.back_DD = ((axes_DD * torch.where(has_variance_D, root_D * length, 0.0)) @ axes_DD.T).float()
 
     def of(self, x_BD: Tensor) -> Tensor:
         """Features in this metric, without their mean."""
@@ -169,16 +173,6 @@ class _Metric:
         code.encoder_HD.copy_(self.scale * code.encoder_HD @ self.into_DD)
         code.shift_H.mul_(self.scale)
         code.decoder_HD.copy_(code.decoder_HD @ self.back_DD / self.scale)
-
-
-@torch.no_grad()
-def _fit_length(code: SparseCode, x_ND: Tensor, sizes: tuple[int, ...]) -> None:
-    """Scale the decoder: k units that begin near a sample would together give k times its length."""
-    all_NH = code.activations(x_ND)
-    rebuilt = [keep_largest(all_NH, k) @ code.decoder_HD for k in sizes]
-    centred_ND = x_ND - code.centre_D
-    products = sum(float((each * centred_ND).sum()) for each in rebuilt)
-    code.decoder_HD.mul_(products / max(sum(float(each.square().sum()) for each in rebuilt), 1e-30))
 
 
 class _CodeSteps:

@@ -33,6 +33,7 @@ from counterpoint.runs.code_figures import (
 )
 from counterpoint.runs.execution import Hold
 from counterpoint.runs.one_run import Start, new_run_id, try_assembly
+from counterpoint.runs.resolve import usual_batch
 from counterpoint.runs.run_description import describe, first_status
 from counterpoint.runs.sparse_training import features_of, train_code, views_of
 from counterpoint.runs.user_inputs import code_subject, out_folder
@@ -205,7 +206,7 @@ def _with_length(settings: TrainSettings, assembled: Assembled) -> TrainSettings
         raise DataError(f"{assembled.source.name} has {num} training samples; a sparse code needs at least {FEWEST}")
     batch = settings.batch_size
     if batch == "auto":
-        batch = min(LARGEST_BATCH, 1 << (max(2, num // 4).bit_length() - 1))
+        batch, _ = usual_batch(num, LARGEST_BATCH)
     low, high = EPOCH_RANGE
     epochs = settings.epochs
     if epochs == "auto":

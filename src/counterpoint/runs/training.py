@@ -245,7 +245,7 @@ def _update_record(folder: RunFolder, settings: TrainSettings, record: SeedsReco
     for seed in before.seeds:
         run = folder.of_seed(seed)
         if run.is_ours and not is_beginning(run):
-            continued_settings(run, recorded_settings(run), _settings_of_seed(settings, folder, seed))
+            continued_settings(run, _settings_of_seed(settings, folder, seed))
     folder.write_seeds(record)
 
 

@@ -303,13 +303,12 @@ def _data_and_step(run: Run, checkpoints: list[_Replayable], reporter: Reporter)
         record = record_path(run.folder.checkpoints, step_of(checkpoint.path))
         if checkpoint.kept is None and os.path.lexists(record):  # also a link to nothing
             yield Check(record.name, "failed", "it was changed after it was written, or is of another step")
-    # The newest such checkpoint; the last one of a run has no step after it.
-    chosen = next((checkpoint for checkpoint in checkpoints if checkpoint.kept is not None), None)
-    if chosen is None or chosen.kept is None:
+    steps = [(checkpoint.snapshot, checkpoint.kept) for checkpoint in checkpoints if checkpoint.kept is not None]
+    if not steps:
         why = "no step after a checkpoint was recorded: a run that continued from one does so (engine.keep >= 2)"
         yield Check("replayed step", "not checked", why if checkpoints else "no checkpoint verifies")
         return
-    yield _replay(chosen.snapshot, chosen.kept, job)
+    yield _replay(*steps[0], job)  # of the newest such checkpoint; the last one of a run has no step after it
 
 
 def _replay(snapshot: Snapshot, saved_step: KeptStep, job: Any) -> Check:
