@@ -24,12 +24,11 @@ from torch import Tensor
 from torch.func import jacrev
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import evenly_spaced, unit_rows
 from counterpoint.core.settings import SourceSettings
 from counterpoint.core.terminal_text import TextTable
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.nn.resizing import fit_images
 from counterpoint.nn.trained import Encoder, load
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import unknown_name
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import evenly_spaced, unit_rows
 from counterpoint.core.run import Run
 from counterpoint.core.stored_rows import whole
 from counterpoint.core.validation import build
@@ -24,7 +24,7 @@ from counterpoint.diagnostics.spectra import covariance_spectrum
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_result import CATALOGUE as EVALUATED
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
-from counterpoint.evaluation.features import evenly_spaced, extract, view_pairs
+from counterpoint.evaluation.features import extract, view_pairs
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.trained_run import open_trained, read_resolved, steps_asked

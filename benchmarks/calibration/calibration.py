@@ -19,10 +19,10 @@ from calibration.spoiled_samples import Sample
 from calibration.trained_faults import TRAINED_FAULTS
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import DataError, RunError, unknown_name
+from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.settings import Settings, SourceSettings
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.nn.resizing import fit_images
 
 SIDES = {True: 12, False: 32}  # of pictures that are trained on, and that features are made of

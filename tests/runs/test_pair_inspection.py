@@ -8,12 +8,13 @@ import pytest
 import torch
 
 import counterpoint as cp
+from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.run import Run
 from counterpoint.core.settings import LookSettings
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import evenly_spaced, view_pairs
+from counterpoint.evaluation.features import view_pairs
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.losses import Attention, InfoNCE, SigmoidPair
 

@@ -199,6 +199,15 @@ def product(a_NK: Tensor, b_KM: Tensor) -> Tensor:
     return _Product.apply(a_NK, b_KM)  # pyright: ignore[reportReturnType]
 
 
+def evenly_spaced(positions_N: Tensor, at_most: int) -> Tensor:
+    """Choose a limited number of positions, evenly spaced, as samples of one class often lie together.
+
+    >>> evenly_spaced(torch.arange(9), 3)
+    tensor([0, 4, 8])
+    """
+    return positions_N[torch.linspace(0, len(positions_N) - 1, min(len(positions_N), at_most)).long()]
+
+
 def by_rows(vectors_ND: Tensor, work: Callable[[slice], Any]) -> None:
     """Do some work for a few hundred rows at a time, on a CPU in several threads; in one go elsewhere."""
     if vectors_ND.device.type != "cpu":

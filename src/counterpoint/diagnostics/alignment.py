@@ -10,7 +10,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.metric import Metric, unshown_metric
-from counterpoint.core.numerics import rowwise, unit_doubles, unit_rows
+from counterpoint.core.numerics import evenly_spaced, rowwise, unit_doubles, unit_rows
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.diagnostics.evidence import ColourShortcut
 
@@ -209,7 +209,7 @@ def _pair_cosines(z_ND: Tensor) -> Tensor:
 def compared(z_ND: Tensor) -> Tensor:
     """Positions of the samples of which all pairs are looked at, evenly spaced."""
     # The first ones of a folder are often all of one class.
-    return torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MAX_PAIR_SAMPLES)).long()
+    return evenly_spaced(torch.arange(len(z_ND)), MAX_PAIR_SAMPLES)
 
 
 def unit_subset(z_ND: Tensor) -> Tensor:

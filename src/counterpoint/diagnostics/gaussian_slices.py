@@ -12,6 +12,7 @@ from torch import Tensor
 
 from counterpoint.core.counter_random import epps_pulley, knots, slice_directions
 from counterpoint.core.metric import unshown_metric
+from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.thread_parts import side_by_side
 
 NUM_RANDOM = 128
@@ -86,7 +87,7 @@ def gaussian_slices(z_ND: Tensor, first_N: Tensor) -> GaussianSlices:
     >>> slices.worst > 10 * slices.limit, slices.dim, slices.kurtosis < 2
     (True, 3.0, True)
     """
-    chosen_S = first_N[torch.linspace(0, len(first_N) - 1, min(len(first_N), MOST_LOOKED_AT)).long()]
+    chosen_S = evenly_spaced(first_N, MOST_LOOKED_AT)
     z_SD = z_ND[chosen_S].double()
     if len(z_SD) < FEWEST_SAMPLES:
         return GaussianSlices()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.metric import unshown_metric
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import evenly_spaced, unit_rows
 from counterpoint.core.paired_shares import Z_95
 from counterpoint.diagnostics.evidence import Interval
 
@@ -108,7 +108,7 @@ def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
 def labelled_places(labels_N: Tensor) -> Tensor:
     """Positions of at most ``MOST_COMPARED`` samples with a label, evenly spaced."""
     places = (labels_N >= 0).nonzero()[:, 0]
-    return places[torch.linspace(0, len(places) - 1, min(len(places), MOST_COMPARED)).long()]
+    return evenly_spaced(places, MOST_COMPARED)
 
 
 def nearest_votes(unit_ND: Tensor, label_N: Tensor, num_classes: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.metric import unshown_metric
-from counterpoint.core.numerics import rowwise, unit_rows
+from counterpoint.core.numerics import evenly_spaced, rowwise, unit_rows
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.diagnostics.evidence import AlteredInput, ToldApart
 from counterpoint.diagnostics.label_agreement import left_out_fit
@@ -53,9 +53,9 @@ def matched_parts(first_N: Tensor, second_N: Tensor, labels_N: Tensor | None) ->
         of_class = [part_N[labels_N[part_N] == label] for part_N in (first_N, second_N)]
         size = min(map(len, of_class))
         for part, places in zip(chosen, of_class, strict=True):
-            part.append(places[torch.linspace(0, len(places) - 1, size).long()])
+            part.append(evenly_spaced(places, size))
     first, second = (torch.cat(part) for part in chosen)
-    spaced = torch.linspace(0, len(first) - 1, min(len(first), MOST_OF_PART)).long()
+    spaced = evenly_spaced(torch.arange(len(first)), MOST_OF_PART)
     return first[spaced], second[spaced]
 
 
@@ -207,7 +207,7 @@ def _block_share(z_ND: Tensor, labels_N: Tensor | None, scaled: Callable[[Tensor
     free = len(z_ND) - 1
     trace = total / free
     # The scatter of chance from some of the rows, which is all that it needs.
-    sample_ND = centred(torch.linspace(0, free, min(len(z_ND), MOST_LOOKED_AT)).long()).float()
+    sample_ND = centred(evenly_spaced(torch.arange(len(z_ND)), MOST_LOOKED_AT)).float()
     gram = sample_ND.T @ sample_ND if sample_ND.shape[1] < len(sample_ND) else sample_ND @ sample_ND.T
     square_trace = float(gram.square().sum()) / len(sample_ND) ** 2
     excess = between - (NUM_BLOCKS - 1) * trace

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import some
+from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.ranks import HERE
 from counterpoint.core.run_records import BASELINES, FEATURES
 from counterpoint.core.stored_rows import Rows, taken, whole
@@ -30,7 +31,6 @@ from counterpoint.evaluation.features import (
     blank_encoder,
     content_hashes,
     encoded_by,
-    evenly_spaced,
     extract,
     num_pieces,
     raw_chunks,

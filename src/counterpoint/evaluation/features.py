@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from counterpoint.core.errors import DataError, some
-from counterpoint.core.numerics import holding
+from counterpoint.core.numerics import evenly_spaced, holding
 from counterpoint.core.ranks import HERE, PieceEngine
 from counterpoint.core.stored_rows import Rows, row_slices, whole
 from counterpoint.core.thread_parts import side_by_side
@@ -293,15 +293,6 @@ def view_pairs(
         layer: (torch.cat([first[layer] for first, _ in parts]), torch.cat([second[layer] for _, second in parts]))
         for layer in (*layers, *also)
     }
-
-
-def evenly_spaced(positions_N: Tensor, at_most: int) -> Tensor:
-    """Choose a limited number of positions, evenly spaced, as samples of one class often lie together.
-
-    >>> evenly_spaced(torch.arange(9), 3)
-    tensor([0, 4, 8])
-    """
-    return positions_N[torch.linspace(0, len(positions_N) - 1, min(len(positions_N), at_most)).long()]
 
 
 def altered_pictures(subject: Subject) -> AlteredInput | None:

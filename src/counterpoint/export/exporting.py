@@ -21,12 +21,12 @@ from counterpoint.core.files import (
     write_sealed,
     write_text,
 )
+from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_WEIGHTS
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.load_subject import one_checkpoint
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.export.export_record import ALL, FORMATS, Exported, ExportedFormat, ExportSettings

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from counterpoint.core.arrow_files import GROUP_ROWS, PARQUET_SUFFIX
 from counterpoint.core.files import check_new_file, write_atomically
+from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.paired_shares import Difference
 from counterpoint.core.run_records import EvaluationRow
 from counterpoint.core.stored_rows import row_slices
@@ -22,7 +23,6 @@ from counterpoint.core.torch_state import own_draws
 from counterpoint.core.user_files import require_arrow, shown_name
 from counterpoint.data.order import Split
 from counterpoint.diagnostics.concepts import expected_activation
-from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.metric_types import accuracy, row_of
 from counterpoint.nn.heads import SparseCode, keep_largest

@@ -16,6 +16,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import finite_vectors, to_samples, to_unit_float
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import DataError
+from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.data.formats.labels import Labels, labels_as_asked
 from counterpoint.data.order import Split, split_source
@@ -32,7 +33,7 @@ from counterpoint.diagnostics.evidence import (
 from counterpoint.diagnostics.gain import KNN, PROBE, UNTRAINED_ENCODER
 from counterpoint.diagnostics.label_agreement import LabelAgreement
 from counterpoint.diagnostics.measure import measure_place
-from counterpoint.evaluation.features import PCA_DIMS, evenly_spaced
+from counterpoint.evaluation.features import PCA_DIMS
 from counterpoint.evaluation.knn import Vote, knn_leave_one_out, knn_predict
 from counterpoint.evaluation.linear_probe import fit_probe
 from counterpoint.evaluation.metric_types import accuracy, row_of

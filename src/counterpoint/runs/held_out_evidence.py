@@ -9,12 +9,13 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.paired_shares import Z_95
 from counterpoint.diagnostics.alignment import view_cosines
 from counterpoint.diagnostics.evidence import EMBEDDING, HELD_OUT, RAW_INPUT, TRAINING, HeldOutRecord, ToldApart
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.sample_shift import matched_parts, picture_moments, told_apart
-from counterpoint.evaluation.features import SampleFeatures, content_hashes, evenly_spaced
+from counterpoint.evaluation.features import SampleFeatures, content_hashes
 from counterpoint.evaluation.metric_types import wilson
 from counterpoint.evaluation.subject import Subject
 

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import flat
 from counterpoint.diagnostics.alignment import colour_statistics, shortcut
@@ -17,7 +18,6 @@ from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.evaluation.features import (
     altered_pictures,
     blank_encoder,
-    evenly_spaced,
     extract,
     view_pairs,
     with_norms_of,

@@ -14,7 +14,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import shrunk_to_bytes
 from counterpoint.core.derived_files import write_derived
 from counterpoint.core.files import sha256_of
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import evenly_spaced, unit_rows
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source
@@ -22,7 +22,6 @@ from counterpoint.diagnostics.concepts import class_purity, expected_activation,
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Concept
 from counterpoint.diagnostics.findings import Findings
 from counterpoint.diagnostics.spectra import isotropic_band, isotropic_spectrum
-from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.knn import nearest_others
 from counterpoint.evaluation.map_samples import (
     MOST_COMPONENTS,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.paired_shares import jackknife_half_width
 from counterpoint.core.run import Run
 from counterpoint.core.settings import LookSettings
@@ -23,7 +24,7 @@ from counterpoint.diagnostics.findings import find
 from counterpoint.diagnostics.label_agreement import left_out_places
 from counterpoint.diagnostics.measure import GROUPS, measure_place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import content_hashes, evenly_spaced, extract, view_pairs
+from counterpoint.evaluation.features import content_hashes, extract, view_pairs
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.evaluation.trained_run import steps_asked

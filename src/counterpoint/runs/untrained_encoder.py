@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import UsageError
+from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import own_draws
 from counterpoint.core.user_objects import CUSTOM
@@ -79,8 +80,7 @@ def channel_statistics(source: Source, train: Tensor) -> Statistics:
 
     A constant channel gets deviation 1, so that it becomes zero rather than NaN.
     """
-    # Evenly spaced: samples of one class often lie together.
-    chosen = train[torch.linspace(0, len(train) - 1, min(len(train), STATISTICS_SAMPLES)).long()].tolist()
+    chosen = evenly_spaced(train, STATISTICS_SAMPLES).tolist()
     count, mean, squares, largest = 0, torch.zeros(1), torch.zeros(1), torch.zeros(1)
     for first in range(0, len(chosen), STATISTICS_CHUNK):
         samples = source.store.fetch(chosen[first : first + STATISTICS_CHUNK])
