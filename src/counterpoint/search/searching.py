@@ -137,13 +137,14 @@ def _images(collection: SearchedSamples, queries: Sequence[_Query], answers: Seq
 
 
 def _queries_of(collection: SearchedSamples, word: Any) -> list[_Query]:
-    if hasattr(word, "__array__") and not isinstance(word, Integral):
+    is_row = isinstance(word, Integral) and not isinstance(word, bool)
+    if hasattr(word, "__array__") and not is_row:
         return _sample_queries(collection, to_samples(word, name="queries"), "query")
     if isinstance(word, str | Path) and os.path.exists(word):  # False for "" and for what is no path
         return _path_queries(collection, Path(word))
     text, names = str(word), collection.names
-    if isinstance(word, Integral) or (text.isascii() and text.isdigit() and text not in names):
-        row = int(word if isinstance(word, Integral) else text)
+    if is_row or (text.isascii() and text.isdigit() and text not in names):
+        row = int(text)
         if not 0 <= row < len(collection):
             raise UsageError(f"row must be between 0 and {len(collection) - 1:,}, got {row}")
     elif text in names:
