@@ -152,8 +152,7 @@ def _queries_of(collection: SearchedSamples, word: Any) -> list[_Query]:
     else:
         source = collection.subject.source.name
         raise UsageError(f"{text!r} is not a file, row or sample name of {source}{nearest(text, names)}")
-    vector_D = collection.vectors(torch.tensor([row]))[0]
-    return [_Query(names[row], vector_D, row, None, collection.labels[row])]
+    return [_Query(names[row], collection.vectors(torch.tensor([row]))[0], row, None, collection.labels[row])]
 
 
 def _path_queries(collection: SearchedSamples, path: Path) -> list[_Query]:
