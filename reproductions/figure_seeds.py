@@ -28,7 +28,7 @@ def over_seeds(records: Sequence[Reproduction], first_seed: int) -> Reproduction
         return records[0]
     # Panels are drawn of the first.
     claims = tuple(_merge_claims(same) for same in zip(*(record.claims for record in records), strict=True))
-    seeds = ", ".join(str(first_seed + place) for place in range(len(records)))
+    seeds = f"{first_seed} to {first_seed + len(records) - 1}"
     return replace(records[0], claims=claims, settings={**records[0].settings, "seed": seeds})
 
 

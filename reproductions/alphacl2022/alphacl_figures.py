@@ -29,20 +29,20 @@ def figure_2(run: FigureRun) -> Reproduction:
     Quick takes two starts instead of four, and half of the steps.
     """
     num_starts, num_steps = (2, 3000) if run.quick else (4, 6000)  # one start in 120 needs more than 3,000
-    runs, filters = [], []
-    for start in range(num_starts):
-        run.progress(f"start {start + 1} of {num_starts}: {num_steps} steps of {DEPTH} layers")
-        x_alpha_DD, generator = _gaussian_covariance(run.seed_of("alphacl-fig2", start))
-        layers = draw_layers([WIDTH] * (DEPTH + 1), generator=generator)
-        runs.append(ascend(x_alpha_DD, layers, num_steps=num_steps))
-        # Corollary 3: each row of the layers below the last has norm 1 / sqrt(n_l).
-        filters.append(ascend(x_alpha_DD, layers, num_steps=num_steps, per_filter=True))
+    run.progress(f"{num_starts} starts: {num_steps} steps of {DEPTH} layers")
+    drawn = [_gaussian_covariance(run.seed_of("alphacl-fig2", start)) for start in range(num_starts)]
+    starts = [draw_layers([WIDTH] * (DEPTH + 1), generator=generator) for _, generator in drawn]
+    x_alpha_SDD = torch.stack([x_alpha_DD for x_alpha_DD, _ in drawn])
+    layers = [torch.stack(layer) for layer in zip(*starts, strict=True)]
+    free = ascend(x_alpha_SDD, layers, num_steps=num_steps)
+    # Corollary 3: each row of the layers below the last has norm 1 / sqrt(n_l).
+    even = ascend(x_alpha_SDD, layers, num_steps=num_steps, per_filter=True)
     return Reproduction(
         name="alphacl-fig2",
         title="Deep linear layers under fixed importance do PCA",
         source="alphacl2022, Fig. 2",
-        claims=_figure_2_claims(runs, [alignment(ascent.weights) for ascent in filters]),
-        panels=_figure_2_panels(runs),
+        claims=_figure_2_claims(free, [alignment(weights) for weights in zip(*even.weights, strict=True)]),
+        panels=_figure_2_panels(free),
         remarks=(
             "The paper gives neither data nor step for this figure, and its code is not public. Ours: Gaussian inputs, "
             "a second view with noise, random weights with rows of sum 1, all layers moved at once by a step of 0.05 "
@@ -123,12 +123,12 @@ def _gaussian_covariance(seed: int) -> tuple[Tensor, torch.Generator]:
     return contrastive_covariance(alpha_NN / alpha_NN.sum(1, keepdim=True), x_ND, other_ND), generator
 
 
-def _figure_2_claims(runs: Sequence[Ascent], filters: Sequence[Alignment]) -> list[Claim]:
+def _figure_2_claims(free: Ascent, filters: Sequence[Alignment]) -> list[Claim]:
     """Compare what Fig. 2 and its caption say with the worst of all starts."""
-    early, last = (min(float(run.ratio[place]) for run in runs) for place in (100, -1))
+    early, last = (float(free.ratio[place].min()) for place in (100, -1))
     # Theorem 3: W_l = v_l v_{l-1}^T has the singular values 1, 0, 0, ...
-    first = min(float(run.singular_TL2[-1, :, 0].min()) for run in runs)
-    second = max(float(run.singular_TL2[-1, :, 1].max()) for run in runs)
+    first_SL, second_SL = free.singular_values(slice(-1, None))[0].unbind(-1)
+    first, second = float(first_SL.min()), float(second_SL.max())
     uneven = max(end.unevenness for end in filters)
     return [
         Claim("objective over lambda_max, end, worst start", 1.0, last, last >= 0.9999, "judged at 0.9999"),
@@ -139,11 +139,12 @@ def _figure_2_claims(runs: Sequence[Ascent], filters: Sequence[Alignment]) -> li
     ]
 
 
-def _figure_2_panels(runs: Sequence[Ascent]) -> list[LinePanel]:
+def _figure_2_panels(free: Ascent) -> list[LinePanel]:
     """Draw the objective of every start and the singular values of the first one over the first 500 steps."""
     step_T = range(501)
-    objective = [Series(f"start {n}", step_T, run.ratio[:501].tolist()) for n, run in enumerate(runs, start=1)]
-    singular_TL2 = runs[0].singular_TL2[:501]
+    ratio_ST = free.ratio[:501].T.tolist()
+    objective = [Series(f"start {n}", step_T, ratio_T) for n, ratio_T in enumerate(ratio_ST, start=1)]
+    singular_TL2 = free.singular_values(slice(501))[:, 0]
     values = [
         Series(f"W{layer + 1} {name}", step_T, singular_TL2[:, layer, place].tolist())
         for place, name in enumerate(("largest", "second"))

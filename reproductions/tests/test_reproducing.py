@@ -109,7 +109,7 @@ def test_a_figure_prints_its_table_and_writes_numbers_and_page(
 def test_a_claim_of_a_figure_is_judged_with_every_seed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["toy-fig1", "--seed", "4", "--seeds", "3", "--quiet"]) == 0
     told = json.loads((folder / "runs/reproduce/toy-fig1.json").read_text())
-    assert told["settings"]["seed"] == "4, 5, 6"
+    assert told["settings"]["seed"] == "4 to 6"
     four, colour = told["claims"]
     assert (four["ours"], four["agrees"], colour["ours"], colour["agrees"]) == (4.0, True, "green", False)
     assert set(told["made"]) == {"commit", "machine", "seconds"}

@@ -58,7 +58,7 @@ def test_theorem_3_the_end_is_aligned_and_of_rank_one() -> None:
     made = ascend(x_alpha, draw_layers([6, 5, 4, 7], generator=seeded(4)), num_steps=2500)
     end = alignment(made.weights)
     assert end.residual < 1e-8
-    assert twice_energy(x_alpha, made.weights) == pytest.approx(made.largest_eigenvalue, rel=1e-10)
+    assert twice_energy(x_alpha, made.weights) == pytest.approx(float(made.largest_eigenvalue), rel=1e-10)
     top = torch.linalg.eigh(x_alpha).eigenvectors[:, -1]
     assert abs(float(top @ end.vectors[0])) == pytest.approx(1, abs=1e-10)
     assert end.unevenness > 0.05  # nothing asks for even filters
