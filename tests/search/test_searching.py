@@ -120,6 +120,7 @@ def test_planted_near_duplicates_are_found_and_nothing_else(run: cp.Run) -> None
         (0, {"k": 0}, UsageError, "k must be between 1 and 63"),
         (0, {"k": "3"}, UsageError, "k must be between 1 and 63, .* got '3'"),
         ("", {}, UsageError, "'' is not a file, row or sample name"),
+        (Path("5"), {}, UsageError, "'5' is not a file, row or sample name"),
         (True, {}, UsageError, "'True' is not a file, row or sample name"),
         ("x" * 5000, {}, UsageError, "is not a file, row or sample name"),
         (0, {"layer": "embeding"}, UsageError, "did you mean 'embedding'"),

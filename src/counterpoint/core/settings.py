@@ -36,7 +36,6 @@ def option(description: str, default: Any = None, **extra: Any) -> Any:
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Probability = Share
 NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -141,24 +140,24 @@ class ViewSettings(Settings):
         "auto",
     )
     crop_scale: Pair | Auto = option("share of the area a random resized crop keeps, lowest and highest", "auto")
-    flip: Probability | Auto = option("probability of a left-right flip", "auto")
-    jitter: Probability | Auto = option("probability of colour jitter", "auto")
+    flip: Share | Auto = option("probability of a left-right flip", "auto")
+    jitter: Share | Auto = option("probability of colour jitter", "auto")
     jitter_strength: Share | Auto = option(
         "brightness, contrast and saturation change by up to this share, hue by a quarter of it", "auto"
     )
     jitter_saturation: Share | Auto = option(
         "saturation's share of jitter_strength: 1 is the same strength, 0 leaves it alone", "auto"
     )
-    grayscale: Probability | Auto = option("probability of dropping the colour", "auto")
-    blur: Probability | Auto = option("probability of a Gaussian blur", "auto")
-    blur_second: Probability | Auto = option(
+    grayscale: Share | Auto = option("probability of dropping the colour", "auto")
+    blur: Share | Auto = option("probability of a Gaussian blur", "auto")
+    blur_second: Share | Auto = option(
         "the same for the second view, where the two differ (auto: the preset's)", "auto"
     )
     blur_sigma: Pair | Auto = option("blur width in pixels, lowest and highest", "auto")
-    solarize: Probability | Auto = option("probability of inverting the bright half of the values", "auto")
-    solarize_second: Probability | Auto = option("the same for the second view (auto: the preset's)", "auto")
+    solarize: Share | Auto = option("probability of inverting the bright half of the values", "auto")
+    solarize_second: Share | Auto = option("the same for the second view (auto: the preset's)", "auto")
     interpolation: Literal["auto", "bilinear", "bicubic"] = option("interpolation that resizes a crop", "auto")
-    affine: Probability | Auto = option("probability of rotating, shifting, scaling and shearing", "auto")
+    affine: Share | Auto = option("probability of rotating, shifting, scaling and shearing", "auto")
     rotate: Annotated[float, Field(ge=0, le=180)] | Auto = option("largest rotation in degrees", "auto")
     translate: Share | Auto = option("largest shift as a share of the side", "auto")
     zoom: Pair | Auto = option("scaling of the affine view, lowest and highest", "auto")

@@ -143,7 +143,7 @@ def _queries_of(collection: SearchedSamples, word: Any) -> list[_Query]:
     if isinstance(word, str | Path) and os.path.exists(word):  # False for "" and for what is no path
         return _path_queries(collection, Path(word))
     text, names = str(word), collection.names
-    if is_row or (text.isascii() and text.isdigit() and text not in names):
+    if is_row or (isinstance(word, str) and word.isascii() and word.isdigit() and word not in names):
         row = int(text)
         if not 0 <= row < len(collection):
             raise UsageError(f"row must be between 0 and {len(collection) - 1:,}, got {row}")
