@@ -25,9 +25,6 @@ SINGLE_MODULE_IMPORTS = (
     "torchvision", "timm", "lightly", "onnx", "onnxruntime", "onnxscript", "pyarrow", "triton", "tensorboard", "wandb",
     "pytorch_lightning", "usearch", "lancedb", "faiss", "qdrant_client", "ray", "submitit",
 )  # fmt: skip
-STAND_ALONE = (
-    "export/modeling_counterpoint.py"  # copied into exported folders; it has the names that its readers expect
-)
 SERIALISERS = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
 # The one module that may name pickle, and what of it: the unpickler of which nothing is left that could run.
 INERT, OF_PICKLE = ("data/formats/pickled_arrays.py", "nn/foreign_weights.py"), ("_Unpickler", "UnpicklingError")
@@ -225,10 +222,9 @@ def doubled_names(sources: dict[str, str]) -> list[str]:
 def doubled_classes(sources: dict[str, str]) -> list[str]:
     places: dict[str, list[str]] = defaultdict(list)
     for path, source in sources.items():
-        if path != STAND_ALONE:
-            for node in ast.walk(parsed(source)):
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    places[node.name].append(path)
+        for node in ast.walk(parsed(source)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(path)
     return [f"{', '.join(paths)}: class {name} exists twice" for name, paths in places.items() if len(paths) > 1]
 
 
@@ -420,7 +416,7 @@ PACKAGES: list[tuple[PackageRule, dict[str, str], int]] = [
     (doubled_names, {"a/__init__.py": "", "b/__init__.py": "", "a/x.py": "", "b/y.py": "", "b/__main__.py": ""}, 0),
     (doubled_names, {"a/x.py": "", "b/x.py": ""}, 1),
     (doubled_classes, {"a.py": "class X: ...", "b.py": "class Y: ...\nclass _Z: ...", "c.py": "class _Z: ..."}, 0),
-    (doubled_classes, {"a.py": "class X: ...", STAND_ALONE: "class X: ..."}, 0),
+    (doubled_classes, {"a.py": "class X: ...", "b.py": "class X: ..."}, 1),
     (imported_twice, {"a.py": "import timm\nimport timm.data", "b.py": "import timmy"}, 0),
     (imported_twice, {"a.py": "import timm", "b.py": "def f():\n from timm import x"}, 1),
     (imported_twice, {"a.py": "import torchvision", "b.py": "import_module('torchvision')"}, 1),

@@ -147,7 +147,7 @@ class Block(nn.Module):
         return F.relu(self.residual(features) + self.shortcut(features))
 
 
-class LowRank(nn.Module):
+class LowRankLayer(nn.Module):
     """A fixed projection."""
 
     rows_RD: Tensor
@@ -161,7 +161,7 @@ class LowRank(nn.Module):
         return features @ self.rows_RD.T
 
 
-class Diagonal(nn.Module):
+class DiagonalLayer(nn.Module):
     """A scale per dimension."""
 
     def __init__(self, width: int) -> None:
@@ -185,4 +185,4 @@ def _built(plan: dict[str, Any]) -> nn.Module:
         return chain
     if kind == "block":
         return Block(_built(arguments["residual"]), _built(arguments["shortcut"]))
-    return {"mean": Mean, "low-rank": LowRank, "diagonal": Diagonal}[kind](**arguments)
+    return {"mean": Mean, "low-rank": LowRankLayer, "diagonal": DiagonalLayer}[kind](**arguments)
