@@ -10,7 +10,8 @@ from reproductions.reproduction import Claim, Reproduction
 from reproductions.verdicts import UNTOLD
 
 MOST_TEXTS = 3  # that are told one by one
-NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\d)")
+NUMBER = r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\d)"
+RANGE = re.compile(f"{NUMBER}(?: to {NUMBER})?")  # as of the starts of one seed
 
 
 def over_seeds(records: Sequence[Reproduction], first_seed: int) -> Reproduction:
@@ -52,6 +53,8 @@ def spread(values: Sequence[float | str]) -> float | str:
     ('0.75 (0.5 to 1)', 2.0, 'yes; no')
     >>> spread(["by 0.31, rank 1", "by 0.25, rank 1", "by 0.4, rank 1", "by 0.3, rank 1"])
     'by 0.25 to 0.4, rank 1'
+    >>> spread(["16, 12 to 13", "16, 12", "16, 11 to 12", "16, 13"])
+    '16, 11 to 13'
     """
     different = list(dict.fromkeys(values))
     if len(different) == 1:
@@ -60,13 +63,13 @@ def spread(values: Sequence[float | str]) -> float | str:
     if len(numbers) == len(values):
         return f"{sum(numbers) / len(numbers):.4g} ({min(numbers):.4g} to {max(numbers):.4g})"
     texts = [str(value) for value in different]
-    if len(texts) <= MOST_TEXTS or len({NUMBER.sub("0", text) for text in texts}) > 1:
+    if len(texts) <= MOST_TEXTS or len({RANGE.sub("0", text) for text in texts}) > 1:
         return "; ".join(texts)
     # Each column has the same number of all texts.
-    columns = iter([sorted(set(column), key=float) for column in zip(*map(NUMBER.findall, texts), strict=True)])
+    columns = zip(*map(RANGE.findall, texts), strict=True)
 
     def range_of(_: re.Match[str]) -> str:
-        ends = next(columns)
+        ends = sorted({end for number in next(columns) for end in number.split(" to ")}, key=float)
         return ends[0] if len(ends) == 1 else f"{ends[0]} to {ends[-1]}"
 
-    return NUMBER.sub(range_of, texts[0])
+    return RANGE.sub(range_of, texts[0])

@@ -331,7 +331,7 @@ def depth_claims(toy: Toy, spectra: Sequence[Sequence[Tensor]], rectified_D: Ten
 
 def _range_text(counts: Sequence[int]) -> str:
     """The number that all counts are, or the least and the largest."""
-    return str(counts[0]) if min(counts) == max(counts) else f"{min(counts)}-{max(counts)}"
+    return str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
 
 def strength_claims(toy: Toy, path: NetworkPath, label: str) -> list[Claim]:
