@@ -70,10 +70,11 @@ class _OneOperation(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         # Gradients are recorded in backward under create_graph only.
         if not torch.is_grad_enabled():
-            return None, None, *(upstream[0] * gradient for gradient in ctx.saved_tensors[ctx.num_inputs :])
+            with alone():  # a second thread of torch's would spin into the next call, in the place of ours
+                return None, None, *(upstream[0] * gradient for gradient in ctx.saved_tensors[ctx.num_inputs :])
         if ctx.hessian is not None:
-            how = ctx.general, ctx.hessian, ctx.num_inputs
-            return None, None, *_KeptGradient.apply(*how, upstream[0], *ctx.saved_tensors)
+            kept = upstream[0], *ctx.saved_tensors
+            return None, None, *_KeptGradient.apply(ctx.general, ctx.hessian, ctx.num_inputs, *kept)
         return None, None, *_general_gradient(ctx.general, upstream[0], ctx.saved_tensors[: ctx.num_inputs])[1]
 
 

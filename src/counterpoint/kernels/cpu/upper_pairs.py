@@ -129,12 +129,11 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Ten
     """
     if not is_small(4 * len(z0) ** 2, LARGEST_KEPT):
         return None
-    # A copy, which may be divided in place.
-    both_VD = torch.cat([z0.detach(), z1.detach()])
-    length_V1 = ordinary_lengths(both_VD)
-    if length_V1 is None:
-        return None
     with alone():
+        both_VD = torch.cat([z0.detach(), z1.detach()])  # a copy, which may be divided in place
+        length_V1 = ordinary_lengths(both_VD)
+        if length_V1 is None:
+            return None
         both_VD.div_(length_V1)
     return one_operation(_TwoViews(loss, weight, _UnitVectors(both_VD, length_V1, loss.scale)), z0, z1)
 
