@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from counterpoint.core.processor_routines import multiply
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.thread_parts import blocks, each_block, in_turn
 
@@ -282,7 +283,9 @@ class _Product(torch.autograd.Function):
         product_NM = a_NK.new_empty(len(a_NK), b_KM.shape[1])
 
         def work(rows: slice) -> None:
-            torch.mm(a_NK[rows], b_KM, out=product_NM[rows])
+            room_HM = product_NM[rows]
+            if (own_HM := multiply(a_NK[rows], b_KM, room_HW=room_HM)) is not room_HM:
+                room_HM.copy_(own_HM)
 
         each_block(blocks(len(a_NK)), work, a_NK.numel() * b_KM.shape[1])
         return product_NM

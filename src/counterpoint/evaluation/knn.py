@@ -16,6 +16,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_positive
 from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.numerics import rowwise, unit_rows
+from counterpoint.core.processor_routines import multiply
 from counterpoint.core.stored_rows import Rows
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, check_known
@@ -106,7 +107,7 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
 def _nearest_in_block(chunk_QD: Tensor, keys_BD: Tensor, own: range, size: int, k: int) -> Neighbours:
     """The nearest samples of one block, whose own rows are the last of its first ``size``."""
     # A single query is multiplied row by row: a product with columns would round some of them in another way.
-    similarity_QB = torch.mv(keys_BD, chunk_QD[0])[None] if len(chunk_QD) == 1 else chunk_QD @ keys_BD.T
+    similarity_QB = torch.mv(keys_BD, chunk_QD[0])[None] if len(chunk_QD) == 1 else multiply(chunk_QD, keys_BD.T)
     best = largest(similarity_QB[:, size - len(own) : size], min(k, len(own)))
     return Neighbours(best.similarity_QK, best.positions_QK + own.start)
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_positive
 from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.numerics import rowwise
+from counterpoint.core.processor_routines import add_product_, multiply
 from counterpoint.core.stored_rows import Rows, row_slices
 from counterpoint.core.thread_parts import in_order, one_thread
 from counterpoint.evaluation.metric_types import INVERSE_PENALTY, Labelled, Score, accuracy, check_bank, check_queries
@@ -77,10 +78,11 @@ class SoftmaxRegression:
         def compute(first: int) -> tuple[Tensor, Tensor, Tensor]:
             x_BD, class_1B = self.x_ND[first : first + BLOCK], self.class_N[None, first : first + BLOCK]
             # Classes in rows: with ten in columns the softmax would take as long as the products.
-            log_p_CB = torch.addmm(w_CD_low[:, -1:], w_CD_low[:, :-1], x_BD.T).log_softmax(dim=0)
+            intercept_CB = w_CD_low[:, -1:].repeat(1, len(x_BD))
+            log_p_CB = add_product_(intercept_CB, w_CD_low[:, :-1], x_BD.T).log_softmax(dim=0)
             loss = -log_p_CB.gather(0, class_1B).sum(dtype=torch.float64)
             error_CB = errors(log_p_CB.exp_(), class_1B)
-            return loss, error_CB @ x_BD, error_CB.sum(dim=1, dtype=torch.float64)
+            return loss, multiply(error_CB, x_BD), error_CB.sum(dim=1, dtype=torch.float64)
 
         def add(_: int, part: tuple[Tensor, Tensor, Tensor]) -> None:
             total.add_(part[0])

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from counterpoint.core.numerics import is_transformed, row_dots
+from counterpoint.core.processor_routines import add_product_
 from counterpoint.core.thread_parts import in_order
 from counterpoint.kernels.differentiable import PerSlice
 from counterpoint.losses.alpha_rules import AlphaRule, Direct
@@ -161,12 +162,12 @@ def _weighted_sums(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor
 
     def weigh(block: AnchorBlock) -> Tensor:
         alpha_BM = problem.alpha(*problem.costs(z_VD, block))
-        for_rows_VD[block.rows].addmm_(alpha_BM, z_VD[block.keys])
+        add_product_(for_rows_VD[block.rows], alpha_BM, z_VD[block.keys])
         row_sum_V[block.rows] += alpha_BM.sum(1)
         return alpha_BM
 
     def add(block: AnchorBlock, alpha_BM: Tensor) -> None:
-        for_keys_VD[block.keys].addmm_(alpha_BM.mT, z_VD[block.rows])
+        add_product_(for_keys_VD[block.keys], alpha_BM.mT, z_VD[block.rows])
         column_sum_V[block.keys] += alpha_BM.sum(0)
 
     # ``weigh`` writes to the rows of its block, which no other block has; all blocks add to the same keys, in a fixed

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import is_transformed, row_dots
+from counterpoint.core.processor_routines import add_product_
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms, softplus
 from counterpoint.kernels.cpu.one_operation import Found, one_operation
 from counterpoint.kernels.cpu.tiles import Tile, Tiles, common_reference, exponentials_, is_exact
@@ -330,10 +331,10 @@ def _gradient(z_VD: Tensor, sum_A: Tensor, reference: float, classes: Classes) -
         factor_HW = factor_A[rows, None] + factor_A[columns] if is_whole else factor_A[rows, None]
         weight_HW = exponentials_(tile.product_HW, reference).mul_(factor_HW)
         weight_HW = classes.subtract_pull(weight_HW, rows, columns)
-        gradient_AD[rows].addmm_(weight_HW, z_VD[columns])
+        add_product_(gradient_AD[rows], weight_HW, z_VD[columns])
         # Where all are anchors, the weights of a diagonal tile hold both readings of its pairs already.
         if not is_whole or rows != columns:
-            gradient_VD[columns].addmm_(weight_HW.mT, anchors_AD[rows])
+            add_product_(gradient_VD[columns], weight_HW.mT, anchors_AD[rows])
 
     Tiles(PairScores(_terms(z_VD, classes))).each(add)
     if pull_A is not None:  # an only positive is left out by the tiles

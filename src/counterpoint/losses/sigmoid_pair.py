@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
 from counterpoint.core.numerics import row_dots, take_radial, unit_rows
+from counterpoint.core.processor_routines import multiply
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, own_rows
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import SOFTPLUS, PairMask, PairScores, ScoreTerms, softplus
@@ -212,7 +213,7 @@ class _AllPairs:
             # softplus' = sigmoid; the minus that the diagonal's logits carry comes back as a factor.
             weight_HN = u_HN.sigmoid_()
             weight_HN.diagonal(rows.start).neg_()
-            along_HD = weight_HN @ y_ND
+            along_HD = multiply(weight_HN, y_ND)
             return (
                 loss_H,
                 *_tangential(along_HD, own_rows(x_ND, rows), own_rows(factors[0], rows)),
@@ -220,7 +221,7 @@ class _AllPairs:
             )
 
         def of_second(rows: slice) -> Tensor:
-            along_HD = weight_NN[:, rows].t() @ x_ND
+            along_HD = multiply(weight_NN[:, rows].t(), x_ND)
             return _tangential(along_HD, own_rows(y_ND, rows), own_rows(factors[1], rows))[0]
 
         num_products = weight_NN.numel() * x_ND.shape[1]

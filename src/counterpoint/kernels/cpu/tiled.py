@@ -29,7 +29,7 @@ from counterpoint.kernels.cpu.tiles import (
     add_exponentials,
     common_reference,
     counted_readings,
-    exp_,
+    exp_or_zero_,
     exponentials_,
     is_exact,
     prepare,
@@ -123,7 +123,7 @@ def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, 
         moved_HW = product_tangent(scores, tangent, tile)
         for reading in counted_readings(scores, tile):
             v_OK = _shifted(reading, scores, tile, psi, statistic)
-            slope_OK = exp_(v_OK) if psi.in_log_domain else psi.slope(v_OK)
+            slope_OK = exp_or_zero_(v_OK) if psi.in_log_domain else psi.slope(v_OK)
             slope_HW = tile.filled(reading.orient(slope_OK), 0.0)
             # A copy: biases of the tangent differ between readings.
             change_OK = reading.add_biases(reading.orient(moved_HW.clone()), tangent, tile)
@@ -175,7 +175,7 @@ def _shifted(reading: Reading, scores: PairScores, tile: Tile, psi: PairFunction
 
 def _weighted(reading: Reading, tile: Tile, psi: PairFunction, function, v_OK: Tensor, weight: PerAnchor) -> Tensor:
     """g_i psi'(v_ij) in the tile's own orientation, zero where a pair does not count."""
-    values_OK = exp_(v_OK) if psi.in_log_domain else function(v_OK)
+    values_OK = exp_or_zero_(v_OK) if psi.in_log_domain else function(v_OK)
     weight_O1 = weight.both()[reading.statistic][reading.own(tile), None]
     return tile.fill(reading.orient(values_OK * weight_O1), 0.0)
 

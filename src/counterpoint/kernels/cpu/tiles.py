@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import by_rows
+from counterpoint.core.processor_routines import add_product_, exp_, multiply
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.thread_parts import in_turn
 from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
@@ -116,8 +117,7 @@ class Tiles:
         anchors_HD, keys_WD = self.scores.terms.anchors_ND[rows], self.scores.keys_MD[columns]
         product_HW = buffers["product"][: len(anchors_HD) * len(keys_WD)].view(len(anchors_HD), len(keys_WD))
         scale = float(self.scores.terms.scale)
-        # With beta = 0 what the buffer held is not read, NaN included.
-        torch.addmm(product_HW, anchors_HD, keys_WD.mT, beta=0, alpha=scale, out=product_HW)
+        product_HW = multiply(anchors_HD, keys_WD.mT, scale=scale, room_HW=product_HW)
         is_on_diagonal = self.scores.is_self and rows == columns
         mask, excluded, is_out_HW = self.scores.mask, None, None
         if mask.excluded_NE is not None:
@@ -161,8 +161,8 @@ def product_tangent(scores: PairScores, tangent: ScoreTerms, tile: Tile) -> Tens
     moved_anchors_HD, moved_keys_WD = tangent.anchors_ND[tile.rows], PairScores(tangent).keys_MD[tile.columns]
     # The first two summands share the keys: one product for both.
     moved_HD = ds * anchors_HD + s * moved_anchors_HD
-    moved_HW = torch.mm(moved_HD, keys_WD.mT, out=tile.buffer("moved"))
-    return moved_HW.addmm_(anchors_HD, moved_keys_WD.mT, alpha=s)
+    moved_HW = multiply(moved_HD, keys_WD.mT, room_HW=tile.buffer("moved"))
+    return add_product_(moved_HW, anchors_HD, moved_keys_WD.mT, scale=s)
 
 
 def common_reference(bound: float, dtype: torch.dtype) -> float | None:
@@ -174,7 +174,7 @@ def exponentials_(score_HW: Tensor, reference: float) -> Tensor:
     """e^(u - c) in place."""
     if reference:
         score_HW.sub_(reference).clamp_(min=LOWEST)
-    return score_HW.exp_()
+    return exp_(score_HW)
 
 
 def is_exact(log_sum_N: Tensor, num_keys: int) -> bool:
@@ -246,13 +246,13 @@ def prepare(tile: Tile, psi: PairFunction) -> None:
     tile.fill(tile.product_HW, float("-inf") if psi.in_log_domain else 0.0)
 
 
-def exp_(v: Tensor) -> Tensor:
+def exp_or_zero_(v: Tensor) -> Tensor:
     """Exponential in place, of numbers relative to the largest of a row, or to the logarithm of its sum.
 
     Below 1e-26, which no sum with a 1 in it shows, it is zero: computed as such, exponentials that are subnormal or
     zero take forty and ten times as long.
     """
-    return torch.threshold_(v.clamp_(min=LEAST_EXPONENT).exp_(), LEAST_WEIGHT, 0.0)
+    return torch.threshold_(exp_(v.clamp_(min=LEAST_EXPONENT)), LEAST_WEIGHT, 0.0)
 
 
 def add_exponentials(top_O: Tensor, sum_O: Tensor, u_OK: Tensor) -> None:
@@ -260,7 +260,7 @@ def add_exponentials(top_O: Tensor, sum_O: Tensor, u_OK: Tensor) -> None:
     # Running reference: the sum so far is taken from the old largest score to the new one.
     new_O = torch.maximum(top_O, u_OK.amax(1))
     shift_O = torch.where(new_O == float("-inf"), 0.0, new_O)  # an anchor without any key so far
-    sum_O.copy_(sum_O * torch.exp(top_O - shift_O) + exp_(u_OK.sub_(shift_O[:, None])).sum(1))
+    sum_O.copy_(sum_O * torch.exp(top_O - shift_O) + exp_or_zero_(u_OK.sub_(shift_O[:, None])).sum(1))
     top_O.copy_(new_O)
 
 
@@ -373,10 +373,9 @@ def add_both_ways(
     to_anchors_ND: Tensor, to_keys_MD: Tensor | None, scores: PairScores, tile: Tile, weight_HW: Tensor
 ) -> None:
     """Add w K to the anchors and w^T A to the keys; where they are the same, off the diagonal only."""
-    to_anchors_ND[tile.rows].addmm_(weight_HW, scores.keys_MD[tile.columns])
+    add_product_(to_anchors_ND[tile.rows], weight_HW, scores.keys_MD[tile.columns])
     # The total of a tile on the diagonal holds w + w^T already.
     if tile.is_on_diagonal:
         return
-    (to_anchors_ND if to_keys_MD is None else to_keys_MD)[tile.columns].addmm_(
-        weight_HW.mT, scores.terms.anchors_ND[tile.rows]
-    )
+    to_columns_WD = (to_anchors_ND if to_keys_MD is None else to_keys_MD)[tile.columns]
+    add_product_(to_columns_WD, weight_HW.mT, scores.terms.anchors_ND[tile.rows])

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import take_radial
+from counterpoint.core.processor_routines import add_product_, multiply
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, only_values, own_rows
 from counterpoint.kernels.contract import Elementwise, softplus
 from counterpoint.kernels.cpu.one_operation import Found, Product, is_small, one_operation, ordinary_lengths
@@ -60,8 +61,7 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
 
     def exponentials(self, own_HD: Tensor, other_WD: Tensor, out_HW: Tensor) -> Tensor:
         """e^(u - c)."""
-        torch.addmm(out_HW, own_HD, other_WD.t(), beta=0, alpha=self.scale, out=out_HW)
-        return exponentials_(out_HW, self.reference)
+        return exponentials_(multiply(own_HD, other_WD.t(), scale=self.scale, room_HW=out_HW), self.reference)
 
     def find(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Found | None:
         """Return value, and gradient for the raw vectors, which came in several parts; None if c is not exact."""
@@ -77,7 +77,9 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
             return own_rows(values_V, slice(rows.start, num))
 
         def exponentials(rows: slice) -> tuple[Tensor, ...]:
-            exp_HW = self.exponentials(own_rows(unit_VD, rows), below(unit_VD, rows), buffers[rows.start])
+            exp_HW = buffers[rows.start] = self.exponentials(
+                own_rows(unit_VD, rows), below(unit_VD, rows), buffers[rows.start]
+            )
             loss.erase(exp_HW, rows)
             return (exp_HW.sum(1),) if rows.stop == num else (exp_HW.sum(1), exp_HW[:, exp_HW.shape[0] :].sum(0))
 
@@ -86,10 +88,10 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
             loss.attract(weight_HW, rows, pull)
 
         def products(rows: slice) -> Tensor:
-            along_HD = torch.mm(buffers[rows.start], below(unit_VD, rows))
+            along_HD = multiply(buffers[rows.start], below(unit_VD, rows))
             for above in strips[: strips.index(rows)]:  # what lies left of the diagonal was kept above it
                 columns = slice(rows.start - above.start, rows.stop - above.start)
-                along_HD.addmm_(buffers[above.start][:, columns].t(), unit_VD[above])
+                add_product_(along_HD, buffers[above.start][:, columns].t(), unit_VD[above])
             # Chain rule of x / |x|: nothing along the unit vector, the rest over the length.
             take_radial(along_HD, own_rows(unit_VD, rows))
             return along_HD.div_(own_rows(self.length_V1, rows))
