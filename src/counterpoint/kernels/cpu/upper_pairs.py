@@ -211,9 +211,8 @@ def _hessian(route: _TwoViews) -> Product:
 
     def with_positives(negative_VV: Tensor, total_V: Tensor) -> Tensor:
         """Weights of both readings of each pair; the positive's is minus that of all negatives of its anchor."""
-        both_VV = negative_VV + negative_VV.T
-        route.attract(both_VV, rows_of_all, total_V.view(2, -1).sum(0))
-        return both_VV
+        route.attract(negative_VV, rows_of_all, total_V.view(2, -1).sum(0))
+        return negative_VV
 
     # Values that all products share.
     with alone(), only_values():
@@ -228,8 +227,9 @@ def _hessian(route: _TwoViews) -> Product:
             bend_V = torch.autograd.grad(slope_V.sum(), leaf_V)[0] if has_bend else torch.zeros_like(leaf_V)
         slope_V = slope_V.detach()
         factor_V = slope_V / sum_V
-        still_VV = with_positives(exp_VV * factor_V[:, None], slope_V)
-        along_VD = (still_VV @ unit_VD).mul_(route.weight * loss.scale)
+        factor_VV = factor_V[:, None] + factor_V
+        still_VV = with_positives(exp_VV * factor_VV, slope_V)
+        along_VD = multiply(still_VV, unit_VD).mul_(route.weight * loss.scale)
         inward_V1 = (along_VD * unit_VD).sum(1, keepdim=True)
 
     def product(tangents: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -238,14 +238,17 @@ def _hessian(route: _TwoViews) -> Product:
             # Along x / |x|: nothing along the unit vector, the rest over the length.
             radial_V1 = (tangent_VD * unit_VD).sum(1, keepdim=True)
             turned_VD = (tangent_VD - radial_V1 * unit_VD) / length_V1
-            half_VV = (loss.scale * turned_VD) @ unit_VD.T
-            score_VV = half_VV + half_VV.T
-            mean_V = torch.einsum("ij,ij->i", exp_VV, score_VV) / sum_V
-            change_V = bend_V * (mean_V - score_VV.diagonal(len(exp_VV) // 2).repeat(2))
-            first_V1 = (change_V / sum_V - factor_V * mean_V)[:, None]
-            bent_VV = torch.addcmul(first_V1, factor_V[:, None], score_VV).mul_(exp_VV)
-            change_VD = with_positives(bent_VV, change_V) @ unit_VD
-            change_VD.addmm_(still_VV, turned_VD).mul_(route.weight * loss.scale)
+            # One product of twice the depth: a matrix and its transpose take longer to add than to multiply.
+            left_VD, right_VD = (torch.cat(pair, dim=1) for pair in ((turned_VD, unit_VD), (unit_VD, turned_VD)))
+            score_VV = multiply(loss.scale * left_VD, right_VD.T)
+            own_V = score_VV.diagonal(len(exp_VV) // 2).repeat(2)
+            weighted_VV = score_VV.mul_(exp_VV)
+            mean_V = weighted_VV.sum(1) / sum_V
+            change_V = bend_V * (mean_V - own_V)
+            first_V = change_V / sum_V - factor_V * mean_V
+            bent_VV = weighted_VV.mul_(factor_VV).addcmul_(exp_VV, first_V[:, None] + first_V)
+            change_VD = multiply(with_positives(bent_VV, change_V), unit_VD)
+            add_product_(change_VD, still_VV, turned_VD).mul_(route.weight * loss.scale)
             # The chain rule of x / |x| once more, on a gradient that turns with x.
             tilted_V1 = (turned_VD * along_VD + unit_VD * change_VD).sum(1, keepdim=True)
             total_VD = change_VD - turned_VD * inward_V1 - unit_VD * tilted_V1
