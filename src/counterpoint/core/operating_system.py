@@ -1,4 +1,4 @@
-"""Differences of Linux, macOS and Windows: opening and flushing files, reading at a place, processes, memory.
+"""Differences of Linux, macOS and Windows: files opened, flushed and read at a place, processes, memory, processor.
 
 Locks are taken in ``run_lock`` and signals are heeded in ``core.stop_signals``, nowhere else.
 """
@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import platform
 import socket
 import sys
 import threading
@@ -82,6 +83,16 @@ def is_running(pid: int) -> bool:
         return False
     except (OSError, OverflowError):  # another user's process, no /proc, or a number that tells nothing
         return True
+
+
+def has_amd_processor() -> bool:
+    """Tell whether the processor says that AMD made it."""
+    if sys.platform != "linux":
+        return "AuthenticAMD" in platform.processor()
+    try:
+        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+    except OSError:  # hidden from some containers
+        return False
 
 
 def available_memory() -> int:

@@ -2,20 +2,24 @@
 
 MKL, by which torch multiplies float32, takes an AMD processor with AVX-512 for one without. oneDNN, by which torch
 computes layers, does not (Zen 5, one thread, 512 x 512 x 128: 0.27 ms beside 0.60), and torch's own ``exp2`` takes
-0.16 ns a number beside 0.65 of MKL's ``exp``. On all other processors the bits are those of ``addmm`` and ``exp``.
+0.25 ns a number beside 0.59 of MKL's ``exp``. On all other processors, and where the user leaves this process as it is,
+the bits are those of ``addmm`` and ``exp``.
 """
 
 # H, W: sides of a product
 
+import functools
 import math
-import platform
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from counterpoint.core.operating_system import has_amd_processor
+from counterpoint.core.process_setup import is_left_alone
+
 FOR_ONEDNN = 1 << 20  # multiplications below which its longer call takes what it saves
+DEPTH = 384  # of a sum: oneDNN adds from first to last, whose rounding grows with their number
 FEW_ROWS = 8  # with fewer, memory decides and not the multiplications
 LOG2_E = 1 / math.log(2.0)
 
@@ -23,10 +27,10 @@ LOG2_E = 1 / math.log(2.0)
 @cache
 def has_slow_mkl() -> bool:
     """Tell whether MKL leaves half of this processor unused: AMD, with AVX-512."""
-    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():
-        return False
-    description = Path("/proc/cpuinfo")  # elsewhere `platform` names the vendor
-    return "AuthenticAMD" in (description.read_text() if description.exists() else platform.processor())
+    backends = torch.backends
+    has_both = backends.mkl.is_available() and backends.mkldnn.is_available()
+    has_avx512 = backends.cpu.get_cpu_capability() == "AVX512"
+    return has_both and has_avx512 and has_amd_processor() and not is_left_alone()
 
 
 def multiply(left_HD: Tensor, right_DW: Tensor, *, scale: float = 1.0, room_HW: Tensor | None = None) -> Tensor:
@@ -45,8 +49,12 @@ def multiply(left_HD: Tensor, right_DW: Tensor, *, scale: float = 1.0, room_HW: 
     tensor([[6., 6.]])
     """
     if _is_for_onednn(left_HD, right_DW):
-        scaled_HD = _dense(left_HD) if scale == 1 else left_HD * scale
-        return torch.ops.mkldnn._linear_pointwise(scaled_HD, _dense(right_DW).mT, None, "none", [], "")
+        scaled_HD = left_HD if scale == 1 else left_HD * scale
+        # Columns of a factor in rows are together; of a transposed one they would have to be copied.
+        depth = DEPTH if right_DW.is_contiguous() else len(right_DW)
+        parts = zip(scaled_HD.split(depth, 1), right_DW.split(depth), strict=True)
+        products = (torch.ops.mkldnn._linear_pointwise(_dense(a), _dense(b).mT, None, "none", [], "") for a, b in parts)
+        return functools.reduce(torch.Tensor.add_, products)
     if scale == 1:
         return torch.mm(left_HD, right_DW, out=room_HW)
     if room_HW is None:
@@ -72,9 +80,17 @@ def exp_(x: Tensor) -> Tensor:
     >>> exp_(torch.zeros(2))
     tensor([1., 1.])
     """
-    if x.dtype == torch.float32 and x.is_cpu and has_slow_mkl():
-        return x.mul_(LOG2_E).exp2_()
-    return x.exp_()
+    return x.exp_() if exponent_unit(x) == 1 else x.mul_(LOG2_E).exp2_()
+
+
+def power_(x: Tensor) -> Tensor:
+    """Exponential in place of numbers that are in the ``exponent_unit`` already: it rounds once less than ``exp_``."""
+    return x.exp_() if exponent_unit(x) == 1 else x.exp2_()
+
+
+def exponent_unit(like: Tensor) -> float:
+    """The number of units in 1 that ``power_`` takes exponents in: log2 e where powers of two are fast, else 1."""
+    return LOG2_E if like.dtype == torch.float32 and like.is_cpu and has_slow_mkl() else 1.0
 
 
 def _dense(matrix: Tensor) -> Tensor:

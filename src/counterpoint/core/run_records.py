@@ -97,6 +97,7 @@ class RunStatus(Record):
     launch: str | None = None
     num_threads: int | None = None
     thread_waiting: str | None = None
+    products: str | None = None
     num_parameters: int | None = None
     negatives_per_anchor: int | None = None
     pair_kernels: Annotated[tuple[Named, ...], Listed] = ()

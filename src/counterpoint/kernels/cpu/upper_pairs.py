@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import take_radial
-from counterpoint.core.processor_routines import add_product_, multiply
+from counterpoint.core.processor_routines import add_product_, exponent_unit, multiply
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, only_values, own_rows
 from counterpoint.kernels.contract import Elementwise, softplus
 from counterpoint.kernels.cpu.one_operation import Found, Product, is_small, one_operation, ordinary_lengths
@@ -61,7 +61,9 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
 
     def exponentials(self, own_HD: Tensor, other_WD: Tensor, out_HW: Tensor) -> Tensor:
         """e^(u - c)."""
-        return exponentials_(multiply(own_HD, other_WD.t(), scale=self.scale, room_HW=out_HW), self.reference)
+        unit = exponent_unit(out_HW)
+        score_HW = multiply(own_HD, other_WD.t(), scale=self.scale * unit, room_HW=out_HW)
+        return exponentials_(score_HW, self.reference, unit)
 
     def find(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Found | None:
         """Return value, and gradient for the raw vectors, which came in several parts; None if c is not exact."""
