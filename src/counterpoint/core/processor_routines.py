@@ -50,11 +50,10 @@ def multiply(left_HD: Tensor, right_DW: Tensor, *, scale: float = 1.0, room_HW: 
     """
     if _is_for_onednn(left_HD, right_DW):
         scaled_HD = left_HD if scale == 1 else left_HD * scale
-        # Columns of a factor in rows are together; of a transposed one they would have to be copied.
-        depth = DEPTH if right_DW.is_contiguous() else len(right_DW)
-        parts = zip(scaled_HD.split(depth, 1), right_DW.split(depth), strict=True)
-        products = (torch.ops.mkldnn._linear_pointwise(_dense(a), _dense(b).mT, None, "none", [], "") for a, b in parts)
-        return functools.reduce(torch.Tensor.add_, products)
+        if len(right_DW) <= DEPTH or right_DW.stride(1) != 1:  # columns of a transposed factor would have to be copied
+            return _by_onednn(scaled_HD, right_DW)
+        parts = zip(scaled_HD.split(DEPTH, 1), right_DW.split(DEPTH), strict=True)
+        return functools.reduce(torch.Tensor.add_, (_by_onednn(*part) for part in parts))
     if scale == 1:
         return torch.mm(left_HD, right_DW, out=room_HW)
     if room_HW is None:
@@ -91,6 +90,10 @@ def power_(x: Tensor) -> Tensor:
 def exponent_unit(like: Tensor) -> float:
     """The number of units in 1 that ``power_`` takes exponents in: log2 e where powers of two are fast, else 1."""
     return LOG2_E if like.dtype == torch.float32 and like.is_cpu and has_slow_mkl() else 1.0
+
+
+def _by_onednn(left_HD: Tensor, right_DW: Tensor) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(_dense(left_HD), _dense(right_DW).mT, None, "none", [], "")
 
 
 def _dense(matrix: Tensor) -> Tensor:
