@@ -116,7 +116,7 @@ def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, *, name1: str = "
         if isinstance(z_ND, Tensor):
             check_dense(z_ND, name)
         is_good = isinstance(z_ND, Tensor) and z_ND.ndim == 2 and z_ND.is_floating_point()
-        if not is_good or len(z_ND) < 2 or z_ND.shape[1] < 1:
+        if not is_good or z_ND.shape[0] < 2 or z_ND.shape[1] < 1:
             if z_ND is z1 and isinstance(z1, Tensor) and z1.ndim == 1 and not z1.is_floating_point():
                 raise TypeError(
                     "z1 must be the second view, got labels; pass them by name: loss(z0, z1, labels=labels), or "

@@ -178,7 +178,7 @@ class PairLoss(ContrastiveLoss):
         """See ``Loss.forward``; labels are checked and not used."""
         if part is None and self._small is not None:
             check_views(z0, z1, labels)
-            weight = 0.5 / len(z0) if self.reduction == "mean" else 1.0  # 1 / 2n: both views are anchors
+            weight = 0.5 / z0.shape[0] if self.reduction == "mean" else 1.0  # 1 / 2n: both views are anchors
             value = None
             if can_read(z0):  # the shortcut of small batches looks at lengths
                 value = upper_pairs.weighted_loss(lift(z0), lift(z1), self._small, weight)

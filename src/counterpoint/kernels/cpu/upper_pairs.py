@@ -23,7 +23,6 @@ e^{r_i})`: only there can the loss come near zero, where a difference of logarit
 # N samples, V vectors (2N of two views), H rows and W columns of a strip, D features
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -70,6 +69,9 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         if common_reference(abs(self.scale), self.unit_VD.dtype) is None:
             return None
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
+        if num <= STRIP:
+            with only_values(), alone():
+                return self._find_whole(loss, num_inputs, wants_gradient=wants_gradient)
         # A quarter: three steps wake a thread each, which did not pay for 512 vectors of 128 features.
         strips, num_products = blocks(num, 2, STRIP), num * unit_VD.numel() // 4
         # A tensor for each strip: an allocator keeps small ones for the next call, and hands large ones back.
@@ -98,7 +100,7 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
             take_radial(along_HD, own_rows(unit_VD, rows))
             return along_HD.div_(own_rows(self.length_V1, rows))
 
-        with only_values(), alone() if len(strips) == 1 else nullcontext():
+        with only_values():
             strip_sums = each_block(strips, exponentials, num_products)
             with alone():
                 sum_V = joined([sums[0] for sums in strip_sums])
@@ -113,6 +115,25 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
                 return Found(value)
             each_block(strips, weights, num_products)
             return Found(value, joined(each_block(strips, products, num_products)).chunk(num_inputs))
+
+    def _find_whole(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Found | None:
+        """The same for one strip: 32 pairs would notice the calls that several take."""
+        unit_VD, num, reference = self.unit_VD, self.unit_VD.shape[0], self.reference
+        rows = slice(0, num)
+        exp_VV = self.exponentials(unit_VD, unit_VD, unit_VD.new_empty(num, num))
+        loss.erase(exp_VV, rows)
+        sum_V = exp_VV.sum(1)
+        if reference and not is_exact(sum_V.log(), num):
+            return None
+        note(SMALL_BATCH)
+        value, factor_V, pull = loss.of_sums(sum_V)
+        if not wants_gradient:
+            return Found(value)
+        weight_VV = exp_VV.mul_(factor_V[:, None] + factor_V)
+        loss.attract(weight_VV, rows, pull)
+        along_VD = multiply(weight_VV, unit_VD)
+        take_radial(along_VD, unit_VD)
+        return Found(value, along_VD.div_(self.length_V1).chunk(num_inputs))
 
 
 @dataclass(frozen=True)
@@ -131,7 +152,7 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Ten
 
     See ``is_small`` and ``ordinary_lengths``.
     """
-    if not is_small(4 * len(z0) ** 2, LARGEST_KEPT):
+    if not is_small(4 * z0.shape[0] ** 2, LARGEST_KEPT):  # ``len`` of a tensor is a function in Python
         return None
     with alone():
         both_VD = torch.cat([z0.detach(), z1.detach()])  # a copy, which may be divided in place
@@ -156,9 +177,9 @@ class _TwoViews(NamedTuple):
     def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
         result = self.vectors.find(self, 2, wants_gradient=wants_gradient)
         # The Hessian takes several whole matrices.
-        if result is None or len(self.vectors.unit_VD) ** 2 > LARGEST_SMALL:
+        if result is None or self.vectors.unit_VD.shape[0] ** 2 > LARGEST_SMALL:
             return result
-        return result._replace(hessian=partial(_hessian, self))
+        return Found(result.value, result.gradients, partial(_hessian, self))
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
         """Set the pairs that do not count to zero in a strip, whose first column is that of its first row."""
