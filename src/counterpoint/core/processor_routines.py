@@ -8,9 +8,8 @@ the bits are those of ``addmm`` and ``exp``.
 
 # H, W: sides of a product
 
-import functools
 import math
-from functools import cache
+from functools import cache, reduce
 
 import torch
 from torch import Tensor
@@ -53,7 +52,7 @@ def multiply(left_HD: Tensor, right_DW: Tensor, *, scale: float = 1.0, room_HW: 
         if len(right_DW) <= DEPTH or right_DW.stride(1) != 1:  # columns of a transposed factor would have to be copied
             return _by_onednn(scaled_HD, right_DW)
         parts = zip(scaled_HD.split(DEPTH, 1), right_DW.split(DEPTH), strict=True)
-        return functools.reduce(torch.Tensor.add_, (_by_onednn(*part) for part in parts))
+        return reduce(torch.Tensor.add_, (_by_onednn(*part) for part in parts))
     if scale == 1:
         return torch.mm(left_HD, right_DW, out=room_HW)
     if room_HW is None:
