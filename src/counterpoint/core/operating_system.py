@@ -89,9 +89,9 @@ def has_amd_processor() -> bool:
     """Tell whether the processor says that AMD made it."""
     if sys.platform != "linux":
         return "AuthenticAMD" in platform.processor()
-    try:
+    try:  # any other error is of the moment, and would change the bits of a run without a word
         return "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
-    except OSError:  # hidden from some containers
+    except FileNotFoundError:  # hidden from some containers
         return False
 
 
