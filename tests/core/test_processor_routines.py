@@ -84,3 +84,30 @@ def test_a_search_finds_copies_at_equal_similarity() -> None:
     answer = nearest(bank, bank[4_000:5_000], 3)
     assert answer.positions_QK[97].tolist() == [3, 4_097, 19_999]
     assert answer.similarity_QK[97].unique().numel() == 1
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "is_taken"),
+    [((64, 128), (128, 128), True), ((64, 127), (127, 128), False), ((7, 2048), (2048, 512), False)],
+    ids=["large", "small", "few rows"],
+)
+def test_large_products_alone_go_to_onednn(
+    left: tuple[int, int], right: tuple[int, int], is_taken: bool, routine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, by_onednn = [], processor_routines._by_onednn
+    monkeypatch.setattr(processor_routines, "_by_onednn", lambda a, b: taken.append(a.shape) or by_onednn(a, b))
+    multiply(torch.ones(left), torch.ones(right))
+    add_product_(torch.zeros(left[0], right[1]), torch.ones(left), torch.ones(right))
+    assert len(taken) == 2 * (is_taken and routine)
+
+
+@pytest.mark.parametrize("reason", ["", "vendor", "instructions", "switch"])
+def test_the_rule_is_amd_with_avx512_and_the_users_leave(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor_routines, "has_amd_processor", lambda: reason != "vendor")
+    monkeypatch.setattr(
+        torch.backends.cpu, "get_cpu_capability", lambda: "AVX2" if reason == "instructions" else "AVX512"
+    )
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setenv("COUNTERPOINT_TUNE", "0" if reason == "switch" else "1")
+    assert processor_routines.has_slow_mkl.__wrapped__() == (not reason)

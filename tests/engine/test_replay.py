@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from counterpoint.core import processor_routines
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.engine.checkpoint import Position
 from counterpoint.engine.replay import StepRecord, differences, read_step, record_step, this_machine, weights_digest
@@ -61,6 +62,27 @@ def test_a_record_is_kept_once_and_found_again(tmp_path: Path) -> None:
     assert (kept.record, kept.machine) == (record(), this_machine())
     assert record_step(tmp_path, record()) is None
     assert [path.name for path in tmp_path.iterdir()] == ["after-00000007.json"]
+
+
+def test_a_record_from_before_products_were_named_is_of_another_machine_than_one_with_onednn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other bits are then no fault: a run of an earlier version is not said to be read differently, or changed."""
+    monkeypatch.setattr(processor_routines, "has_slow_mkl", lambda: False)
+    record_step(tmp_path, record())
+    path = tmp_path / "after-00000007.json"
+    values = read_sealed(path)
+    del values["machine"]["products"]
+    write_sealed(path, values)
+    kept = read_step(tmp_path, 7)
+    assert kept is not None
+    assert kept.machine == this_machine()
+    monkeypatch.setattr(processor_routines, "has_slow_mkl", lambda: True)
+    assert kept.machine != this_machine()
+    note = record_step(tmp_path, record(loss=(0.5).hex()))
+    assert note is not None
+    assert note.startswith("this machine does not repeat step 7 bit for bit")
+    assert ", cpu, products by oneDNN; " in note
 
 
 def test_a_step_that_comes_out_differently_is_told_with_both_machines(

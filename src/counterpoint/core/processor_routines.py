@@ -32,6 +32,11 @@ def has_slow_mkl() -> bool:
     return has_both and has_avx512 and has_amd_processor() and not is_left_alone()
 
 
+def product_library() -> str:
+    """The library that multiplies here: whatever other one would, some last bits would be others."""
+    return "oneDNN" if has_slow_mkl() else "torch"
+
+
 def multiply(left_HD: Tensor, right_DW: Tensor, *, scale: float = 1.0, room_HW: Tensor | None = None) -> Tensor:
     """A product of two matrices, times a number.
 
@@ -48,11 +53,7 @@ def multiply(left_HD: Tensor, right_DW: Tensor, *, scale: float = 1.0, room_HW: 
     tensor([[6., 6.]])
     """
     if _is_for_onednn(left_HD, right_DW):
-        scaled_HD = left_HD if scale == 1 else left_HD * scale
-        if len(right_DW) <= DEPTH or right_DW.stride(1) != 1:  # columns of a transposed factor would have to be copied
-            return _by_onednn(scaled_HD, right_DW)
-        parts = zip(scaled_HD.split(DEPTH, 1), right_DW.split(DEPTH), strict=True)
-        return reduce(torch.Tensor.add_, (_by_onednn(*part) for part in parts))
+        return _by_onednn(left_HD if scale == 1 else left_HD * scale, right_DW)
     if scale == 1:
         return torch.mm(left_HD, right_DW, out=room_HW)
     if room_HW is None:
@@ -68,7 +69,7 @@ def add_product_(sum_HW: Tensor, left_HD: Tensor, right_DW: Tensor, *, scale: fl
     tensor([[4., 4.]])
     """
     if _is_for_onednn(left_HD, right_DW):
-        return sum_HW.add_(multiply(left_HD, right_DW), alpha=scale)
+        return sum_HW.add_(_by_onednn(left_HD, right_DW), alpha=scale)
     return sum_HW.addmm_(left_HD, right_DW, alpha=scale)
 
 
@@ -92,6 +93,9 @@ def exponent_unit(like: Tensor) -> float:
 
 
 def _by_onednn(left_HD: Tensor, right_DW: Tensor) -> Tensor:
+    if len(right_DW) > DEPTH and right_DW.stride(1) == 1:  # columns of a transposed factor would have to be copied
+        parts = zip(left_HD.split(DEPTH, 1), right_DW.split(DEPTH), strict=True)
+        return reduce(torch.Tensor.add_, (_by_onednn(*part) for part in parts))
     return torch.ops.mkldnn._linear_pointwise(_dense(left_HD), _dense(right_DW).mT, None, "none", [], "")
 
 

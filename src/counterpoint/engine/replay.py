@@ -11,6 +11,7 @@ from torch import Tensor
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.core.processor_routines import product_library
 from counterpoint.engine.checkpoint import Position, record_path
 from counterpoint.nn.tensor_file import tensor_bytes
 
@@ -67,9 +68,11 @@ class MachineFacts:
     torch: str
     threads: int
     device: str
+    products: str = "torch"  # the library that multiplied, as records before 0.3.0 do not say
 
     def __str__(self) -> str:
-        return f"torch {self.torch}, {self.threads} thread{'s' * (self.threads != 1)}, {self.device}"
+        by = "" if self.products == "torch" else f", products by {self.products}"
+        return f"torch {self.torch}, {self.threads} thread{'s' * (self.threads != 1)}, {self.device}{by}"
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,9 @@ def this_machine(device: str = "cpu") -> MachineFacts:
     Args:
         device: device on which the run is computed, ``cpu`` or ``cuda``.
     """
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else device
-    return MachineFacts(torch.__version__, torch.get_num_threads(), name)
+    if device.startswith("cuda"):
+        return MachineFacts(torch.__version__, torch.get_num_threads(), torch.cuda.get_device_name())
+    return MachineFacts(torch.__version__, torch.get_num_threads(), device, product_library())
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:

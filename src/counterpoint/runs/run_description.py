@@ -14,7 +14,7 @@ from counterpoint.core.dist import world_size
 from counterpoint.core.errors import CounterpointError, UsageError
 from counterpoint.core.files import sealed_text, with_run, write_text
 from counterpoint.core.process_setup import thread_remark, thread_waiting
-from counterpoint.core.processor_routines import has_slow_mkl
+from counterpoint.core.processor_routines import product_library
 from counterpoint.core.run_records import Named, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
@@ -58,7 +58,7 @@ def first_status(assembled: Assembled) -> RunStatus:
         launch=assembled.placement.ranks.launch,
         num_threads=torch.get_num_threads(),
         thread_waiting=thread_waiting(),
-        products="oneDNN" if has_slow_mkl() else "torch",
+        products=product_library(),
         num_parameters=assembled.num_parameters,
         negatives_per_anchor=assembled.num_negatives,
         pair_kernels=tuple(Named(name=choice.name, reason=choice.reason) for choice in assembled.kernels),
