@@ -48,15 +48,12 @@ class _PerVector(NamedTuple):
 
 
 class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which 32 pairs would notice
-    """Vectors at unit length, (v, d), what their lengths were, and s."""
+    """Vectors at unit length, (v, d), what their lengths were, s and c."""
 
     unit_VD: Tensor
     length_V1: Tensor
     scale: float
-
-    @property
-    def reference(self) -> float:  # c
-        return common_reference(abs(self.scale), self.unit_VD.dtype) or 0.0
+    reference: float
 
     def exponentials(self, own_HD: Tensor, other_WD: Tensor, out_HW: Tensor) -> Tensor:
         """e^(u - c)."""
@@ -66,8 +63,6 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
 
     def find(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Found | None:
         """Return value, and gradient for the raw vectors, which came in several parts; None if c is not exact."""
-        if common_reference(abs(self.scale), self.unit_VD.dtype) is None:
-            return None
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
         if num <= STRIP:
             with only_values(), alone():
@@ -118,12 +113,12 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
 
     def _find_whole(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Found | None:
         """The same for one strip: 32 pairs would notice the calls that several take."""
-        unit_VD, num, reference = self.unit_VD, self.unit_VD.shape[0], self.reference
+        unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
         rows = slice(0, num)
         exp_VV = self.exponentials(unit_VD, unit_VD, unit_VD.new_empty(num, num))
         loss.erase(exp_VV, rows)
         sum_V = exp_VV.sum(1)
-        if reference and not is_exact(sum_V.log(), num):
+        if self.reference and not is_exact(sum_V.log(), num):
             return None
         note(SMALL_BATCH)
         value, factor_V, pull = loss.of_sums(sum_V)
@@ -148,19 +143,21 @@ class SmallLoss:
 
 
 def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Tensor | None:
-    """The loss of two raw views, with g = weight; None if only the general route is right.
+    """The loss of two raw views, with g = weight; None if only the general route is right (``_unit_vectors``)."""
+    vectors = _unit_vectors(loss.scale, z0, z1)
+    return None if vectors is None else one_operation(_TwoViews(loss, weight, vectors), z0, z1)
 
-    See ``is_small`` and ``ordinary_lengths``.
-    """
-    if not is_small(4 * z0.shape[0] ** 2, LARGEST_KEPT):  # ``len`` of a tensor is a function in Python
+
+def _unit_vectors(scale: float, *views: Tensor) -> _UnitVectors | None:
+    """Raw views below each other; None if they are too many or too large: see ``is_small``, ``ordinary_lengths``."""
+    reference = common_reference(abs(scale), views[0].dtype)
+    num = sum(view.shape[0] for view in views)  # ``len`` of a tensor is a function in Python
+    if reference is None or not is_small(num * num, LARGEST_KEPT):
         return None
     with alone():
-        both_VD = torch.cat([z0.detach(), z1.detach()])  # a copy, which may be divided in place
-        length_V1 = ordinary_lengths(both_VD)
-        if length_V1 is None:
-            return None
-        both_VD.div_(length_V1)
-    return one_operation(_TwoViews(loss, weight, _UnitVectors(both_VD, length_V1, loss.scale)), z0, z1)
+        raw_VD = joined([view.detach() for view in views])
+        length_V1 = ordinary_lengths(raw_VD)
+        return None if length_V1 is None else _UnitVectors(raw_VD / length_V1, length_V1, scale, reference)
 
 
 class _TwoViews(NamedTuple):
@@ -183,8 +180,13 @@ class _TwoViews(NamedTuple):
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
         """Set the pairs that do not count to zero in a strip, whose first column is that of its first row."""
+        n = self.vectors.unit_VD.shape[0] // 2
+        if exp_HW.shape[0] == 2 * n:
+            # The pairs (i, i), (i, i'), (i', i) and (i', i') of a sample lie on lines of one slope.
+            exp_HW.as_strided((2, 2, n), (2 * n * n, n, 2 * n + 1)).fill_(0.0)
+            return
         exp_HW.diagonal().fill_(0.0)
-        self._partners(exp_HW).fill_(0.0)
+        exp_HW.diagonal(n).fill_(0.0)
 
     def of_sums(self, sum_V: Tensor) -> _PerVector:
         statistic_2N, loss = self.statistic(sum_V), self.loss
@@ -282,16 +284,12 @@ def _hessian(route: _TwoViews) -> Product:
 
 
 def supervised_loss(x_VD: Tensor, class_V: Tensor, scale: float, general: Callable[[Tensor], Tensor]) -> Tensor | None:
-    """The supervised loss of raw vectors and their labels; None if only the general route is right.
-
-    See ``is_small`` and ``ordinary_lengths``.
-    """
-    length_V1 = ordinary_lengths(x_VD.detach()) if is_small(len(x_VD) ** 2, LARGEST_KEPT) else None
-    if length_V1 is None:
+    """The supervised loss of raw vectors and their labels; None as of ``weighted_loss``."""
+    vectors = _unit_vectors(scale, x_VD)
+    if vectors is None:
         return None
     with alone():
         _, class_V, counts_C = torch.unique(class_V, return_inverse=True, return_counts=True)
-        vectors = _UnitVectors(x_VD.detach() / length_V1, length_V1, scale)
     return one_operation(_OneSet(vectors, class_V, counts_C, general), x_VD)
 
 
@@ -323,7 +321,7 @@ class _OneSet:
         exp_HW.diagonal().fill_(0.0)
 
     def of_sums(self, sum_V: Tensor) -> _PerVector:
-        (unit_VD, _, scale), reference = self.vectors, self.vectors.reference
+        unit_VD, _, scale, reference = self.vectors
         num_V = self.num_positives
         sums_CD = unit_VD.new_zeros(len(self.counts_C), unit_VD.shape[1]).index_add_(0, self.class_V, unit_VD)
         # The class's sum less the anchor: scores of all its positives in linear time.
