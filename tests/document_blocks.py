@@ -28,6 +28,7 @@ SHORT: Mapping[str, list[str]] = {
     "train": ["--epochs", "1"],
     "fine-tune": ["--epochs", "1"],
     "demo": ["--epochs", "1"],
+    "sparsify": ["--epochs", "1"],
     "spectrum": ["--steps", "5", "--probes", "1", "--batch-size", "32"],
 }
 UNHEALTHY = 3  # the code with which `diagnose --fail-on` leaves

@@ -3,7 +3,7 @@
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,8 @@ NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 FAR = 10.0  # percentage points between a page and a run, which differ by machine and version
 CHEAP = {"docs/losses.md", "docs/theory.md", "docs/theory-reference.md", "docs/recipes/which-loss.md"}
 
-DIGITS = "train --data digits --epochs 1 --out"
+TRAIN = "train -q --epochs 1 --data"
+DIGITS = f"{TRAIN} digits --out"
 # What has been done before a page begins.
 BEFORE: Mapping[str, list[str]] = {
     "README.md": [f"{DIGITS} runs/simclr"],
@@ -48,20 +49,40 @@ BEFORE: Mapping[str, list[str]] = {
     "docs/evaluation.md": [
         f"{DIGITS} runs/ncl --method ncl",
         f"{DIGITS} runs/seeds --seeds 2",
-        "train --data cifar10 --epochs 1 --out runs/cifar",
-        "train --data photos/train --epochs 1 --out runs/mine",
-        "train --data stl10 --epochs 1 --out runs/stl",
+        f"{TRAIN} cifar10 --out runs/cifar",
+        f"{TRAIN} photos/train --out runs/mine",
+        f"{TRAIN} stl10 --out runs/stl",
     ],
     "docs/export.md": [f"{DIGITS} runs/ncl --method ncl"],
     "docs/report.md": [f"{DIGITS} runs/ncl --method ncl", f"{DIGITS} runs/simclr"],
     "docs/search.md": [
-        "train --data photos --epochs 1 --out runs/photos",
-        "train --data pairs.npz --method cross-modal --epochs 1 --out runs/pairs",
+        f"{TRAIN} photos --out runs/photos",
+        f"{TRAIN} pairs.npz --out runs/pairs --method cross-modal",
     ],
     "docs/sparse-codes.md": [f"{DIGITS} runs/ncl --method ncl"],
     "docs/training.md": [f"{DIGITS} runs/digits-ncl --method ncl", f"{DIGITS} experiments/first"],
-    "docs/foreign-encoders.md": ["train --data photos --epochs 1 --out runs/photos"],
+    "docs/foreign-encoders.md": [f"{TRAIN} photos --out runs/photos"],
 }
+
+
+@pytest.fixture(scope="session")
+def run_before(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], None]:
+    """Run what has been done before; a training on digits runs once, and is copied where it is named again."""
+    folders: dict[str, Path] = {}
+
+    def run(command: str) -> None:
+        out, _, settings = command.removeprefix(f"{DIGITS} ").partition(" ")
+        is_training = command.startswith(DIGITS)
+        if is_training and settings in folders:
+            shutil.copytree(folders[settings], out)
+            return
+        code, output = run_command(shlex.split(command))
+        assert code == 0, f"{command}\n{output}"
+        if is_training:
+            folders[settings] = tmp_path_factory.mktemp("run") / "run"
+            shutil.copytree(out, folders[settings])
+
+    return run
 
 
 @pytest.fixture
@@ -131,11 +152,12 @@ def check_flags(words: list[str], block: Block, capsys: pytest.CaptureFixture[st
         if blocks and name != QUICK_START
     ],
 )
-def test_the_blocks_of_a_page_run(page: str, workplace: Path, rng: np.random.Generator) -> None:
+def test_the_blocks_of_a_page_run(
+    page: str, workplace: Path, rng: np.random.Generator, run_before: Callable[[str], None]
+) -> None:
     prepare(page, workplace, rng)
     for command in BEFORE.get(page, []):
-        code, output = run_command(shlex.split(command))
-        assert code == 0, f"{command}\n{output}"
+        run_before(command)
     names = run_blocks(ROOT / page)
     if page == "README.md":
         assert Path(str(names["page"])).stat().st_size > 10_000
@@ -222,26 +244,35 @@ def test_the_quick_start_shows_what_its_commands_print(workplace: Path) -> None:
 # Runs that examples of verbs name, and what trains them; of some, steps 40, 80 and 300 are asked for.
 MANY_STEPS = " --batch-size 4 --engine.checkpoint-steps 20 --engine.keep 40"
 TRAINED = {
-    "ncl": "--data digits --method ncl --epochs 1",
-    "simclr": "--data digits --epochs 1",
-    "photos": "--data photos --epochs 1",
-    "mine": "--data photos --epochs 1",
-    "cifar": "--data cifar10 --epochs 1",
+    "ncl": f"{DIGITS} runs/ncl --method ncl",
+    "simclr": f"{DIGITS} runs/simclr",
+    "photos": f"{TRAIN} photos --out runs/photos",
+    "mine": f"{TRAIN} photos --out runs/mine",
+    "cifar": f"{TRAIN} cifar10 --out runs/cifar",
 }
+BEFORE_EXAMPLES: Mapping[str, list[str]] = {
+    "recommend": ["audit photos/ --json audit.json"],
+    "compare": ["evaluate runs/simclr", "evaluate runs/ncl",
+                "evaluate --encoder convnet --data digits --out resnet18.json",
+                "evaluate --encoder resnet18 --data digits --out evaluations/timm-resnet18-digits.json"],
+    "runs": [f"{DIGITS} {room}/first" for room in ("runs", "experiments")],
+}  # fmt: skip
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_examples_of_a_verb_run(verb: str, workplace: Path, rng: np.random.Generator) -> None:
+def test_the_examples_of_a_verb_run(
+    verb: str, workplace: Path, rng: np.random.Generator, run_before: Callable[[str], None]
+) -> None:
     """Those of its help, which its page of the reference shows."""
     text = str(load_verb(verb).__doc__).partition("example")[2]
     lines = re.findall(r"^  (counterpoint .+)$", text, flags=re.MULTILINE)
     assert lines, verb
     for name in sorted(set(re.findall(r"runs/(\w+)", re.sub(r"--out \S+", "", text))) & TRAINED.keys()):
-        how = TRAINED[name] + (MANY_STEPS if name == "ncl" and verb in ("diagnose", "select") else "")
-        code, output = run_command(shlex.split(f"train {how} --out runs/{name} -q"))
-        assert code == 0, output
+        run_before(TRAINED[name] + (MANY_STEPS if name == "ncl" and verb in ("diagnose", "select") else ""))
     prepare_examples(verb, text, workplace, rng)
+    for command in BEFORE_EXAMPLES.get(verb, []):
+        run_before(command)
     again = " --overwrite" if "--overwrite" in build_parser(verb)._option_string_actions else ""
     # A hub needs a network, labels of some samples a set that has none of its own, workers of Ray a collection that is
     # worth them (tests/integrations has small ones); shards are never replaced.
@@ -263,8 +294,6 @@ def prepare_examples(verb: str, text: str, workplace: Path, rng: np.random.Gener
         draw_pictures(workplace / folder, 30, rng)
     rows = [f"{x:.3f},{('Bern', 'Oslo')[number % 2]},{number % 3 == 0}" for number, x in enumerate(features[:, 0])]
     (workplace / "customers.csv").write_text("\n".join(["age,city,churned", *rows]) + "\n", encoding="utf-8")
-    if verb == "compare":
-        assert run_command(shlex.split("evaluate --encoder convnet --data digits --out resnet18.json"))[0] == 0
     shutil.copytree("photos", "moved/photos")
     for name in ("holiday.jpg", "new.jpg", "photos/cats/4.jpg"):
         if verb == "search":
@@ -277,15 +306,6 @@ def prepare_examples(verb: str, text: str, workplace: Path, rng: np.random.Gener
     for name in ("r18.pth", "m.pth"):
         if name in text:
             save_weights(name, "resnet18")
-    before = {
-        "recommend": ["audit photos/ --json audit.json"],
-        "compare": ["evaluate runs/simclr", "evaluate runs/ncl",
-                    "evaluate --encoder resnet18 --data digits --out evaluations/timm-resnet18-digits.json"],
-        "runs": [f"train --data digits --epochs 1 --out {room}/first -q" for room in ("runs", "experiments")],
-    }  # fmt: skip
-    for command in before.get(verb, []):
-        code, output = run_command(shlex.split(command))
-        assert code == 0, f"{command}\n{output}"
 
 
 def enlarge_stl10(folder: Path, rng: np.random.Generator) -> None:
