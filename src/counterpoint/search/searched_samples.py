@@ -97,17 +97,16 @@ class SearchedSamples:
             Cosines, float64, and positions of the rows.
         """
         unit_QD = unit_rows(queries_QD.float())
+        candidates_QW = nearest(self.rows_ND, unit_QD, min(k + SPARE, len(self))).positions_QK.sort(dim=1).values
         similarities, positions = list[Tensor](), list[Tensor]()
-        for part_QD in unit_QD.split(1 << 14):
-            candidates_QW = nearest(self.rows_ND, part_QD, min(k + SPARE, len(self))).positions_QK.sort(dim=1).values
-            # Few queries at a time, so that the candidates of all of them fit into memory.
-            for few_QD, row_QW in zip(part_QD.split(RESCORED), candidates_QW.split(RESCORED), strict=True):
-                # Row by row, so that copies get the same bits.
-                rows_QWD = self.vectors(row_QW.flatten()).view(*row_QW.shape, -1).double()
-                similarity_QW = (rows_QWD * few_QD.double()[:, None]).sum(dim=2)
-                best_QK = similarity_QW.argsort(dim=1, descending=True, stable=True)[:, :k]
-                similarities.append(similarity_QW.gather(1, best_QK))
-                positions.append(row_QW.gather(1, best_QK))
+        # Few queries at a time, so that the candidates of all of them fit into memory.
+        for few_QD, row_QW in zip(unit_QD.split(RESCORED), candidates_QW.split(RESCORED), strict=True):
+            # Row by row, so that copies get the same bits.
+            rows_QWD = self.vectors(row_QW.flatten()).view(*row_QW.shape, -1).double()
+            similarity_QW = (rows_QWD * few_QD.double()[:, None]).sum(dim=2)
+            best_QK = similarity_QW.argsort(dim=1, descending=True, stable=True)[:, :k]
+            similarities.append(similarity_QW.gather(1, best_QK))
+            positions.append(row_QW.gather(1, best_QK))
         return Neighbours(torch.cat(similarities), torch.cat(positions))
 
 
