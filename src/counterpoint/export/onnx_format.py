@@ -47,6 +47,7 @@ class ServedNetwork(nn.Module):
         card = encoder.card
         self.outputs = BOTH if layer == "both" else (layer,)
         self.is_images = card.kind == "images"
+        self.input_name = card.kind
         self.in_shape = card.in_shape
         self.resizing: Resizing = card.resizing
         self.backbone, self.projector = encoder.backbone, encoder.projector
@@ -56,11 +57,6 @@ class ServedNetwork(nn.Module):
         self.register_buffer("mean", encoder.mean)
         self.register_buffer("std", encoder.std)
         self.eval()
-
-    @property
-    def input_name(self) -> str:
-        """Name of the graph's input."""
-        return "images" if self.is_images else "vectors"
 
     def forward(self, samples: Tensor) -> tuple[Tensor, ...]:
         """Outputs for pictures (n, h, w, c), uint8, or vectors (n, d), float32."""
@@ -171,11 +167,7 @@ def _trace_program(network: ServedNetwork) -> Any:
     if network.is_images:
         channels, height, width = network.in_shape
         example = torch.zeros(2, height + 3, width + 6, channels, dtype=torch.uint8)
-    program = torch.export.export(network, (example,), dynamic_shapes=(dynamic,))
-    for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # it names the source files of this machine
-    program._example_inputs = None  # they would be written with torch.save
-    return program
+    return torch.export.export(network, (example,), dynamic_shapes=(dynamic,))
 
 
 @contextlib.contextmanager
