@@ -111,9 +111,8 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
     names: dict[str, Any] = {"input_names": [network.input_name], "output_names": list(network.outputs)}
     try:
         with _silent(), torch.no_grad():
-            program = _trace_program(network)
             options = {"dynamo": True, "verbose": False, "opset_version": OPSET, "optimize": True}
-            exported: Any = torch.onnx.export(program, **options, **names)
+            exported: Any = torch.onnx.export(_trace_program(network), **options, **names)
             _describe(exported.model, network)
             exported.save(str(path))
     except OSError:
