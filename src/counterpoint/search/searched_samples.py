@@ -23,11 +23,11 @@ from counterpoint.core.settings import LookSettings, option
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import extract, num_pieces
+from counterpoint.evaluation.embedding import layer_rows
 from counterpoint.evaluation.knn import Neighbours, nearest
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
-from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers
+from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
 
 SPARE = 8  # candidates beyond k: rounding may order the last ones otherwise
 RESCORED = 256  # queries at a time
@@ -129,14 +129,11 @@ def open_samples(
     """
     settings, run, reporter = build(SearchSettings, options, verb), as_run(run), Reporter(quiet=quiet)
     subject = one_checkpoint(open_subject(run, Samples(data), settings, reporter), settings.checkpoint)
-    source, encoder = subject.source, subject.encoder
-    if len(source) < 2:
-        raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more")
+    if len(subject.source) < 2:
+        raise DataError(f"{subject.source.name} holds 1 sample; a search needs 2 or more")
     layer = settings.layer
     if layer == "auto":  # the embedding if its dimensions have a meaning or pairs were trained
         has_meaning = read_sealed(run.folder.encoder_card).get("nonnegative", "none") != "none"
         layer = EMBEDDING if has_meaning or run.folder.second.encoder_card.exists() else REPRESENTATION
-    check_layers(encoder, [layer])
-    with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
-        rows_ND = extract(encoder, source, [layer], cache=settings.cache, advance=advance).layers[layer]
+    rows_ND = layer_rows(subject, layer, settings.cache, reporter)
     return SearchedSamples(run.path.resolve().name, subject, layer, settings.checkpoint, rows_ND, reporter)
