@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from counterpoint.audit.recommending import recommend as recommend
     from counterpoint.diagnostics.findings import Findings as Findings
     from counterpoint.estimator.contrastive_encoder import ContrastiveEncoder as ContrastiveEncoder
+    from counterpoint.evaluation.embedding import embed as embed
     from counterpoint.evaluation.protocol import Evaluation as Evaluation
     from counterpoint.evaluation.protocol import evaluate as evaluate
     from counterpoint.evaluation.search_records import Copies as Copies
     from counterpoint.evaluation.search_records import SearchAnswer as SearchAnswer
+    from counterpoint.evaluation.vector_table import Table as Table
     from counterpoint.export.export_record import Exported as Exported
     from counterpoint.export.exporting import export as export
     from counterpoint.export.hub import push_to_hub as push_to_hub
@@ -63,8 +65,6 @@ if TYPE_CHECKING:
     from counterpoint.runs.verification import verify as verify
     from counterpoint.search.duplicates import duplicates as duplicates
     from counterpoint.search.searching import search as search
-    from counterpoint.search.table import Table as Table
-    from counterpoint.search.table import embed as embed
 
 prepare_process()  # before torch is loaded, where that can be
 
@@ -84,13 +84,13 @@ _DEFERRED = {
     "Selection": "counterpoint.runs.selection",
     "Sparsified": "counterpoint.runs.sparsifying",
     "Recommendation": "counterpoint.audit.recommending",
-    "Table": "counterpoint.search.table",
+    "Table": "counterpoint.evaluation.vector_table",
     "Verification": "counterpoint.runs.verification",
     "audit": "counterpoint.audit.auditing",
     "compare": "counterpoint.runs.comparison",
     "diagnose": "counterpoint.runs.inspection",
     "duplicates": "counterpoint.search.duplicates",
-    "embed": "counterpoint.search.table",
+    "embed": "counterpoint.evaluation.embedding",
     "evaluate": "counterpoint.evaluation.protocol",
     "evaluate_seeds": "counterpoint.runs.seed_evaluation",
     "export": "counterpoint.export.exporting",

@@ -23,8 +23,8 @@ from counterpoint.cli.main import main
 from counterpoint.core.arrow_files import TextColumn
 from counterpoint.core.errors import DataError, StoreError, UsageError
 from counterpoint.core.user_files import Address, _file_system
+from counterpoint.evaluation.embedding import Shards, embed_shards
 from counterpoint.evaluation.vector_table import read_table
-from counterpoint.search.table import Shards, embed_shards
 from data import shard_files
 from data.opened_data import open_data
 

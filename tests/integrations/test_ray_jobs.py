@@ -22,10 +22,10 @@ from counterpoint.cli.main import main
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.ranks import HERE
 from counterpoint.evaluation import features
+from counterpoint.evaluation.embedding import Shards, embed_shards
 from counterpoint.integrations import ray_jobs
 from counterpoint.integrations.ray_jobs import RayEngine, check_versions, versions
 from counterpoint.search.duplicates import bucket_pairs
-from counterpoint.search.table import Shards, embed_shards
 
 ray = pytest.importorskip("ray", reason="Ray (extra `ray`) is not installed")
 ROWS, NUM_PICTURES = 70, 300

@@ -47,7 +47,7 @@ class JsonFlags(VerbFlags):
 
 
 class RunFlags(JsonFlags):
-    """Settings of a verb for one run."""
+    """Settings of a verb for one run, which the command opens before torch is loaded."""
 
     run: str = option("run folder", ..., place="RUN")
 

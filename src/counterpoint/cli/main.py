@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from counterpoint.cli.parsers import VERBS, load_verb, overview
 from counterpoint.core import __version__
@@ -93,9 +94,12 @@ def entry() -> None:
 
 
 def _run(name: str, words: Sequence[str]) -> int:
-    from counterpoint.cli.arguments import read_words  # deferred: loads pydantic, which the overview does without
+    from counterpoint.cli.arguments import RunFlags, read_words  # deferred: loads pydantic; the overview does without
+    from counterpoint.core.rundir import open_run  # deferred: likewise
 
     settings = read_words(name, words)
+    if isinstance(settings[0], RunFlags):
+        open_run(Path(settings[0].run), may_be_mixed=True)  # before torch is loaded; the verb itself looks closer
     # Libraries print no warnings of their own; torch reads the variable when it is loaded.
     if _ranks().world_size > 1:  # about our use of DDP (engine/engine.py), and about lost ranks
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")

@@ -175,7 +175,7 @@ def export(
     opened_run, target, reporter = as_run(run), Path(out), Reporter(quiet=quiet)
     earlier = check_target(target, overwrite=overwrite)
     load_encoder(opened_run.folder, opened_run.encoder)  # before data are read: an unfinished run says so
-    part = {} if options.root is None else {"root": options.root}
+    part = options.model_dump(include={"root"}, exclude_none=True)
     subject = one_checkpoint(open_trained(opened_run, data=data, part=part, reporter=reporter), options.checkpoint)
     encoder = subject.encoder.to("cpu").eval()
     positions = subject.split.held_out if len(subject.split.held_out) else subject.split.train
@@ -200,11 +200,10 @@ def export(
             tolerance=TOLERANCE,
             formats=tuple(formats),
             left_out=left_out,
+            sha256s={name: sha256_of(folder / name) for name in files_in(folder)},
         )
-        hashes = {name: sha256_of(folder / name) for name in files_in(folder)}
-        hashed = record.model_copy(update={"sha256s": hashes})
-        write_text(folder / CARD_FILE, model_card(opened_run.folder, encoder, hashed, options.licence))
-        hashes[CARD_FILE] = sha256_of(folder / CARD_FILE)
+        write_text(folder / CARD_FILE, model_card(opened_run.folder, encoder, record, options.licence))
+        hashes = {**record.sha256s, CARD_FILE: sha256_of(folder / CARD_FILE)}
         record = record.model_copy(update={"sha256s": dict(sorted(hashes.items()))})
         write_sealed(folder / EXPORT_RECORD, record.model_dump(mode="json"))
     reporter.say(f"wrote {', '.join(each.name for each in formats)} to {target}")

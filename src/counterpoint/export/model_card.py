@@ -16,9 +16,8 @@ from jinja2 import Environment, StrictUndefined
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
 from counterpoint.core.paired_shares import Difference
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus, read_record
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.settings import TrainSettings
 from counterpoint.core.table_columns import TableColumn
 from counterpoint.core.terminal_text import TextTable, as_code, as_text, printable
 from counterpoint.diagnostics.findings import Findings, judged_anew
@@ -60,7 +59,6 @@ def model_card(folder: RunFolder, encoder: Encoder, exported: Exported, licence:
             {name: value for name, value in front.items() if value}, sort_keys=False, allow_unicode=True
         ),
         "axes": {"nhwc": (2, *sides, channels), "nchw": (2, channels, *sides)},
-        "settings_rows": _settings_rows(status, settings),
         "columns": [_column_cells(each) for each in card.table.columns] if card.table else [],
         "figures": [[row.features, row.protocol, share(row), "baseline" if row.is_baseline else ""] for row in rows],
         "is_corrupted": evaluation is not None and any(is_apart(row.protocol) for row in evaluation.rows),
@@ -104,25 +102,6 @@ def _evaluation_and_findings(folder: RunFolder) -> tuple[EvaluationRecord | None
     values = {name: value for name, value in read_derived(folder, folder.findings).items() if value is not None}
     findings = read_record(Findings, values, folder.findings.name)
     return evaluation, judged_anew(findings, evaluation.rows if evaluation else ())
-
-
-def _settings_rows(status: RunStatus, settings: TrainSettings) -> list[list[Any]]:
-    optim, values = settings.optim, settings.model_dump()
-    return [
-        ["method", settings.method],
-        ["encoder", settings.encoder],
-        ["epochs", settings.epochs],
-        ["batch size", settings.batch_size],
-        ["temperature", settings.temperature],
-        ["optimiser", f"{optim.name}, peak learning rate {optim.learning_rate}, weight decay {optim.weight_decay}"],
-        ["projector", ", ".join(f"{key} {value}" for key, value in values["projector"].items() if value != "auto")],
-        ["output", f"non-negative {values['output']['nonnegative']}, sub-vector {values['output']['d0']}"],
-        ["views", settings.views.preset],
-        ["seed", settings.seed],
-        ["precision", f"{status.precision or UNKNOWN}; the exported weights are float32"],
-        ["device", status.device],
-        ["torch", status.torch],
-    ]
 
 
 def _column_cells(column: TableColumn) -> list[str]:

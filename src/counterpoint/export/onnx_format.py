@@ -47,6 +47,7 @@ class ServedNetwork(nn.Module):
         card = encoder.card
         self.outputs = BOTH if layer == "both" else (layer,)
         self.is_images = card.kind == "images"
+        self.input_name = card.kind
         self.in_shape = card.in_shape
         self.resizing: Resizing = card.resizing
         self.backbone, self.projector = encoder.backbone, encoder.projector
@@ -56,11 +57,6 @@ class ServedNetwork(nn.Module):
         self.register_buffer("mean", encoder.mean)
         self.register_buffer("std", encoder.std)
         self.eval()
-
-    @property
-    def input_name(self) -> str:
-        """Name of the graph's input."""
-        return "images" if self.is_images else "vectors"
 
     def forward(self, samples: Tensor) -> tuple[Tensor, ...]:
         """Outputs for pictures (n, h, w, c), uint8, or vectors (n, d), float32."""
@@ -115,9 +111,8 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
     names: dict[str, Any] = {"input_names": [network.input_name], "output_names": list(network.outputs)}
     try:
         with _silent(), torch.no_grad():
-            program = _trace_program(network)
             options = {"dynamo": True, "verbose": False, "opset_version": OPSET, "optimize": True}
-            exported: Any = torch.onnx.export(program, **options, **names)
+            exported: Any = torch.onnx.export(_trace_program(network), **options, **names)
             _describe(exported.model, network)
             exported.save(str(path))
     except OSError:
@@ -171,11 +166,7 @@ def _trace_program(network: ServedNetwork) -> Any:
     if network.is_images:
         channels, height, width = network.in_shape
         example = torch.zeros(2, height + 3, width + 6, channels, dtype=torch.uint8)
-    program = torch.export.export(network, (example,), dynamic_shapes=(dynamic,))
-    for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # it names the source files of this machine
-    program._example_inputs = None  # they would be written with torch.save
-    return program
+    return torch.export.export(network, (example,), dynamic_shapes=(dynamic,))
 
 
 @contextlib.contextmanager

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.errors import UsageError, first_line
+from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_json, write_text
 from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.core.user_objects import CUSTOM
 from counterpoint.export.onnx_format import BOTH, Answer
 from counterpoint.nn.classifier import save_classifier
 from counterpoint.nn.encoders import Pooled, ResidualBlock, ResNet
@@ -28,12 +27,10 @@ def write_weights(encoder: Encoder, folder: Path) -> Answer:
     """Write ``model.safetensors`` and ``encoder.json``, and open them as ``cp.load`` does."""
     place = RunFolder(folder, EXPORT_WEIGHTS)
     save_encoder(place, encoder)
-    classifier = encoder.classifier
-    if classifier is not None:
+    if (classifier := encoder.classifier) is not None:
         weights = {name: value for name, value in classifier.state_dict().items() if value is not None}
         save_classifier(place, weights, classifier.class_names, is_nonnegative=classifier.is_nonnegative)
-    module = encoder.backbone if encoder.card.architecture == CUSTOM else None
-    opened = load_encoder(place, module)
+    opened = load_encoder(place, encoder.backbone)
 
     @usual_modes()
     def answer(samples: Tensor) -> Mapping[str, Tensor]:
@@ -47,7 +44,7 @@ def write_folder(encoder: Encoder, folder: Path) -> Answer:
     """Write ``config.json`` and the loader beside the weights, and open them by that loader.
 
     Raises:
-        UsageError: a module that the configuration cannot describe, or a loader that cannot be run.
+        UsageError: a module that the configuration cannot describe.
     """
     card = encoder.card
     config = {
@@ -65,11 +62,8 @@ def write_folder(encoder: Encoder, folder: Path) -> Answer:
     write_text(folder / LOADER_FILE, files("counterpoint.export").joinpath(LOADER_FILE).read_text(encoding="utf-8"))
     # Load the class from the written file, as another program does.
     loader = ModuleType("exported_modeling_counterpoint")
-    try:
-        # An import would leave a `__pycache__`, with the path of this machine, in the exported folder.
-        exec(compile((folder / LOADER_FILE).read_bytes(), LOADER_FILE, "exec"), loader.__dict__)
-    except Exception as error:
-        raise UsageError(f"the loader cannot be imported: {first_line(error)}") from None
+    # An import would leave a `__pycache__`, with the path of this machine, in the exported folder.
+    exec(compile((folder / LOADER_FILE).read_bytes(), LOADER_FILE, "exec"), loader.__dict__)
     opened = loader.CounterpointEncoder.from_pretrained(folder)
 
     def answer(samples: Tensor) -> Mapping[str, Tensor]:
@@ -109,7 +103,6 @@ def plan_of(module: nn.Module, place: str) -> Plan:
     """
     if type(module) in ARGUMENTS:
         values = {name: getattr(module, name) for name in ARGUMENTS[type(module)]}
-        values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         bias = {"bias": module.bias is not None} if isinstance(module, WITH_BIAS) else {}
         return {"type": type(module).__name__, **values, **bias}
     if type(module) in JOINS:

@@ -8,6 +8,7 @@ pairs this loses is measured: some rows are compared with all others.
 # N rows, D features, K neighbours, B buckets, P pairs, Q rows that are compared with all
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -168,7 +169,7 @@ def near_pairs(collection: SearchedSamples, least: float) -> NearPairs:
     """Pairs of rows, the smaller first, of which one is a near neighbour of the other; and their cosines."""
     k = min(NEIGHBOURS + 1, len(collection))
     firsts, seconds, cosines = [], [], []
-    for own in row_slices(len(collection), 1 << 14):
+    for own in row_slices(len(collection), ASSIGNED):
         neighbours = collection.search(collection.vectors(own), k)
         row_Q = torch.arange(own.start, own.stop)[:, None].expand_as(neighbours.positions_QK)
         is_pair = (neighbours.positions_QK != row_Q) & (neighbours.similarity_QK >= least)
@@ -189,19 +190,19 @@ def groups_of(pairs: NearPairs, num_rows: int) -> list[tuple[tuple[int, ...], fl
     >>> groups_of(pairs, 8)
     [((0, 4, 7), 0.5), ((1, 2), 0.25)]
     """
-    if len(pairs.pairs_P2) == 0:
-        return []
     first, second = pairs.pairs_P2.T.numpy()
     graph = coo_matrix((np.ones(len(first)), (first, second)), shape=(num_rows, num_rows))
-    group_N = connected_components(graph, directed=False)[1]
-    rows_of: dict[int, list[int]] = {}
-    for row in np.unique(pairs.pairs_P2.numpy()).tolist():
-        rows_of.setdefault(int(group_N[row]), []).append(row)
-    least = dict.fromkeys(rows_of, 1.0)
-    for row, cosine in zip(first.tolist(), pairs.cosine_P.tolist(), strict=True):
-        group = int(group_N[row])
-        least[group] = min(least[group], round(cosine, 9))
-    groups = [(tuple(rows), least[group]) for group, rows in rows_of.items()]
+    group_P = connected_components(graph, directed=False)[1][first]
+    return _grouped(NearPairs(pairs.pairs_P2, pairs.cosine_P.clamp(max=1.0)), group_P)
+
+
+def _grouped(pairs: NearPairs, group_P: np.ndarray) -> list[tuple[tuple[int, ...], float]]:
+    """Rows of the pairs of each group, with their least cosine; the largest group first, then by its first row."""
+    rows_of, least = dict[int, set[int]](), dict[int, float]()
+    for group, rows, cosine in zip(group_P.tolist(), pairs.pairs_P2.tolist(), pairs.cosine_P.tolist(), strict=True):
+        rows_of.setdefault(group, set()).update(rows)
+        least[group] = min(least.get(group, math.inf), round(cosine, 9))
+    groups = [(tuple(sorted(rows)), least[group]) for group, rows in rows_of.items()]
     return sorted(groups, key=lambda group: (-len(group[0]), group[0]))
 
 
@@ -292,18 +293,14 @@ def direct_groups(pairs: NearPairs) -> list[tuple[tuple[int, ...], float]]:
     [((0, 4, 9), 0.25)]
     """
     joined: set[int] = set()
-    groups: dict[int, list[tuple[int, float]]] = {}
     order = np.lexsort(pairs.pairs_P2.numpy().T)  # by the later row, then by the earlier one
-    rows, cosines = pairs.pairs_P2[order].tolist(), pairs.cosine_P[order].tolist()
-    for (first, second), cosine in zip(rows, cosines, strict=True):
-        if first not in joined and second not in joined:
+    is_joining = []
+    for first, second in pairs.pairs_P2[order].tolist():
+        is_joining.append(joined.isdisjoint((first, second)))
+        if is_joining[-1]:
             joined.add(second)
-            groups.setdefault(first, []).append((second, round(cosine, 9)))
-    row_groups = [
-        ((first, *(row for row, _ in members)), min(cosine for _, cosine in members))
-        for first, members in groups.items()
-    ]
-    return sorted(row_groups, key=lambda group: (-len(group[0]), group[0]))
+    joining = order[np.array(is_joining, bool)]
+    return _grouped(NearPairs(pairs.pairs_P2[joining], pairs.cosine_P[joining]), pairs.pairs_P2[joining, 0].numpy())
 
 
 @usual_modes()

@@ -23,11 +23,11 @@ from counterpoint.core.settings import LookSettings, option
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import extract, num_pieces
+from counterpoint.evaluation.embedding import layer_rows
 from counterpoint.evaluation.knn import Neighbours, nearest
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
-from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers
+from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
 
 SPARE = 8  # candidates beyond k: rounding may order the last ones otherwise
 RESCORED = 256  # queries at a time
@@ -97,17 +97,16 @@ class SearchedSamples:
             Cosines, float64, and positions of the rows.
         """
         unit_QD = unit_rows(queries_QD.float())
+        candidates_QW = nearest(self.rows_ND, unit_QD, min(k + SPARE, len(self))).positions_QK.sort(dim=1).values
         similarities, positions = list[Tensor](), list[Tensor]()
-        for part_QD in unit_QD.split(1 << 14):
-            candidates_QW = nearest(self.rows_ND, part_QD, min(k + SPARE, len(self))).positions_QK.sort(dim=1).values
-            # Few queries at a time, so that the candidates of all of them fit into memory.
-            for few_QD, row_QW in zip(part_QD.split(RESCORED), candidates_QW.split(RESCORED), strict=True):
-                # Row by row, so that copies get the same bits.
-                rows_QWD = self.vectors(row_QW.flatten()).view(*row_QW.shape, -1).double()
-                similarity_QW = (rows_QWD * few_QD.double()[:, None]).sum(dim=2)
-                best_QK = similarity_QW.argsort(dim=1, descending=True, stable=True)[:, :k]
-                similarities.append(similarity_QW.gather(1, best_QK))
-                positions.append(row_QW.gather(1, best_QK))
+        # Few queries at a time, so that the candidates of all of them fit into memory.
+        for few_QD, row_QW in zip(unit_QD.split(RESCORED), candidates_QW.split(RESCORED), strict=True):
+            # Row by row, so that copies get the same bits.
+            rows_QWD = self.vectors(row_QW.flatten()).view(*row_QW.shape, -1).double()
+            similarity_QW = (rows_QWD * few_QD.double()[:, None]).sum(dim=2)
+            best_QK = similarity_QW.argsort(dim=1, descending=True, stable=True)[:, :k]
+            similarities.append(similarity_QW.gather(1, best_QK))
+            positions.append(row_QW.gather(1, best_QK))
         return Neighbours(torch.cat(similarities), torch.cat(positions))
 
 
@@ -130,14 +129,11 @@ def open_samples(
     """
     settings, run, reporter = build(SearchSettings, options, verb), as_run(run), Reporter(quiet=quiet)
     subject = one_checkpoint(open_subject(run, Samples(data), settings, reporter), settings.checkpoint)
-    source, encoder = subject.source, subject.encoder
-    if len(source) < 2:
-        raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more")
+    if len(subject.source) < 2:
+        raise DataError(f"{subject.source.name} holds 1 sample; a search needs 2 or more")
     layer = settings.layer
     if layer == "auto":  # the embedding if its dimensions have a meaning or pairs were trained
         has_meaning = read_sealed(run.folder.encoder_card).get("nonnegative", "none") != "none"
         layer = EMBEDDING if has_meaning or run.folder.second.encoder_card.exists() else REPRESENTATION
-    check_layers(encoder, [layer])
-    with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
-        rows_ND = extract(encoder, source, [layer], cache=settings.cache, advance=advance).layers[layer]
+    rows_ND = layer_rows(subject, layer, settings.cache, reporter)
     return SearchedSamples(run.path.resolve().name, subject, layer, settings.checkpoint, rows_ND, reporter)

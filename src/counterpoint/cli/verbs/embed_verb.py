@@ -58,7 +58,7 @@ def run(flags: EmbedFlags) -> None:
         if out.is_file():
             raise UsageError(f"--out must be a folder for shards, got the file {flags.out}")
         part = part_of_ranks(flags.share)
-        from counterpoint.search.table import Shards, embed_shards  # deferred: loads torch
+        from counterpoint.evaluation.embedding import Shards, embed_shards  # deferred: loads torch
 
         shards = Shards(out, flags.shards, part)
         embed_shards(subject, flags.data, shards=shards, engine=engine, **look)

@@ -13,12 +13,10 @@ examples:
 
 import sys
 import textwrap
-from pathlib import Path
 
 import counterpoint as cp
 from counterpoint.cli.arguments import RunFlags, array_or_name, given, option
 from counterpoint.cli.outputs import print_found
-from counterpoint.core.rundir import open_run
 from counterpoint.export.export_record import ALL, FORMATS, ExportSettings
 
 LINES = "\n".join(
@@ -43,7 +41,6 @@ class ExportFlags(RunFlags, ExportSettings):
 
 def run(flags: ExportFlags) -> None:
     """Export, and print the table."""
-    open_run(Path(flags.run))  # before torch is loaded
     options = given(flags, ExportFlags, but=("run", "data", "push_to_hub", "private", "as_json"))
     print_found(cp.export(flags.run, data=array_or_name(flags.data), **options), as_json=flags.as_json)
     if flags.push_to_hub is not None:

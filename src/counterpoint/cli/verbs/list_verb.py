@@ -98,33 +98,25 @@ def _views() -> Mapping[str, str]:
     return {name: ", ".join(words) or "views equal the sample" for name, words in changes.items()}
 
 
-def _checks() -> Mapping[str, str]:
-    """Read the question of each check of a diagnosis; the catalogue names functions of the modules in ``checks``."""
-    paths = (PACKAGE / "diagnostics/checks").glob("*.py")
-    nodes = [node for path in paths for node in ast.parse(path.read_text(encoding="utf-8")).body]
-    questions = {node.name: ast.get_docstring(node) or "" for node in nodes if isinstance(node, ast.FunctionDef)}
-    entries: Any = next(held("diagnostics/findings.py", "CATALOGUE")).value
-    named = zip(entries.keys, entries.values, strict=True)
-    return {ast.literal_eval(key): questions[value.attr].splitlines()[0] for key, value in named}
-
-
-def catalogue_sentences(place: str, name: str = "CATALOGUE") -> Mapping[str, str]:
+def catalogue_sentences(place: str, name: str = "CATALOGUE", parts: str = "") -> Mapping[str, str]:
     """Read a sentence for each name of a catalogue: its text, or a line of a docstring; no module is loaded.
 
     Args:
         place: the path of the module inside the package, or of a folder of such modules.
         name: the name of the catalogue there.
+        parts: folder of further modules whose functions the catalogue names.
 
     >>> catalogue_sentences("nn/encoders.py")["mlp"]
     'two hidden layers for vectors, width 256'
     """
     sentences: dict[str, str] = {}
+    others = [ast.parse(path.read_text(encoding="utf-8")) for path in (PACKAGE / parts).glob("*.py") if parts]
     for catalogue in held(place, name):
-        body = catalogue.tree.body
-        defined = {node.name: node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        nodes = [node for tree in (catalogue.tree, *others) for node in tree.body]
+        defined = {node.name: node for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
         entries: Any = catalogue.value
         for key, value in zip(entries.keys, entries.values, strict=True):
-            documented = defined.get(value.id) if isinstance(value, ast.Name) else None
+            documented = defined.get(ast.unparse(value).rpartition(".")[2])  # a name alone, or behind its module's
             constants = (node.value for node in ast.walk(value) if isinstance(node, ast.Constant))
             first = next((each for each in constants if isinstance(each, str)), "")
             text = first if documented is None else ast.get_docstring(documented)
@@ -144,7 +136,7 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
         for metric in described_metrics(package).values()
     },
     "corruptions": lambda: catalogue_sentences("data/corruptions"),
-    "checks": _checks,
+    "checks": lambda: catalogue_sentences("diagnostics/findings.py", parts="diagnostics/checks"),
     "recipes": lambda: {name: recipe.line for name, recipe in all_recipes().items()},
     "settings": lambda: {path: words_of(field) for path, field in leaf_fields(TrainSettings)},
 }

@@ -8,16 +8,17 @@ examples:
 
 from pathlib import Path
 
-from counterpoint.cli.arguments import RunFlags, option
+from counterpoint.cli.arguments import JsonFlags, option
 from counterpoint.cli.outputs import print_trained
 from counterpoint.core.rundir import RunFolder, open_run
 
 PLACE, SUMMARY = 20, "continue an interrupted run"
 
 
-class ResumeFlags(RunFlags):
+class ResumeFlags(JsonFlags):
     """Settings of ``resume``: the run, and whether it is diagnosed at the end."""
 
+    run: str = option("run folder", ..., place="RUN")
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 

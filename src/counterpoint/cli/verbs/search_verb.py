@@ -10,12 +10,9 @@ examples:
   counterpoint search runs/photos --duplicates --out copies.html
   counterpoint search runs/photos --duplicates --buckets 1000 --engine ray"""
 
-from pathlib import Path
-
 from counterpoint.cli.arguments import EngineFlags, Names, RunFlags, engine_from, given, option
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.errors import UsageError
-from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import LookSettings
 
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
@@ -38,7 +35,6 @@ class SearchFlags(EngineFlags, RunFlags, LookSettings):
 
 def run(flags: SearchFlags) -> None:
     """Answer the queries, print the answer, and draw the page."""
-    open_run(Path(flags.run))  # before torch is loaded
     if flags.duplicates == bool(flags.queries):
         raise UsageError("--duplicates takes no QUERY" if flags.queries else "give at least one QUERY, or --duplicates")
     for name in ("threshold", "buckets"):

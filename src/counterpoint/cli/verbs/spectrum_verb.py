@@ -8,12 +8,9 @@ examples:
   counterpoint spectrum runs/ncl --checkpoint all --json
   counterpoint spectrum runs/photos --batch-norm frozen --data moved/photos"""
 
-from pathlib import Path
-
 import counterpoint as cp
 from counterpoint.cli.arguments import RunFlags, array_or_name, given, option
 from counterpoint.cli.outputs import print_found
-from counterpoint.core.rundir import open_run
 from counterpoint.runs.curvature_record import CurvatureSettings
 
 PLACE, SUMMARY = 45, "curvature of a run's loss: eigenvalues of its Hessian"
@@ -28,7 +25,6 @@ class SpectrumFlags(RunFlags, CurvatureSettings):
 
 def run(flags: SpectrumFlags) -> None:
     """Compute the spectrum and print it."""
-    open_run(Path(flags.run))  # before torch is loaded
     samples = {"data": array_or_name(flags.data), "labels": array_or_name(flags.labels)}
     spectrum = cp.hessian_spectrum(flags.run, **samples, quiet=flags.quiet, **given(flags, CurvatureSettings))
     print_found(spectrum, as_json=flags.as_json)

@@ -6,12 +6,9 @@ examples:
   counterpoint verify runs/ncl
   counterpoint verify runs/ncl --json"""
 
-from pathlib import Path
-
 import counterpoint as cp
 from counterpoint.cli.arguments import RunFlags
 from counterpoint.cli.outputs import print_found
-from counterpoint.core.rundir import open_run
 
 DIFFERS = 1  # exit code
 
@@ -20,7 +17,6 @@ PLACE, SUMMARY = 60, "re-hash a run and replay one saved step"
 
 def run(flags: RunFlags) -> int:
     """Verify the run, and print the result."""
-    open_run(Path(flags.run), may_be_mixed=True)
     verification = cp.verify(flags.run, quiet=flags.quiet)
     print_found(verification, as_json=flags.as_json)
     return 0 if verification.is_intact else DIFFERS

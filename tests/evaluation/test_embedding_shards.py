@@ -14,8 +14,8 @@ import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import CounterpointError, RunError
 from counterpoint.core.ranks import WorkPart
+from counterpoint.evaluation.embedding import Shards, embed_shards
 from counterpoint.evaluation.shard_files import MANIFEST, open_shards
-from counterpoint.search.table import Shards, embed_shards
 from failing_disk import FAULTS, FailingDisk
 
 pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")

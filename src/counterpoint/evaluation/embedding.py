@@ -20,7 +20,7 @@ from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.ranks import HERE, PieceEngine, WorkPart
 from counterpoint.core.run import Run
 from counterpoint.core.settings import LookSettings
-from counterpoint.core.stored_rows import whole
+from counterpoint.core.stored_rows import Rows, whole
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import SHARD_PLAN, as_path, is_shard_folder, require_arrow
 from counterpoint.core.validation import build
@@ -73,15 +73,23 @@ def embed(
             require_arrow(path.suffix)
     reporter = Reporter(quiet=quiet)
     subject = one_checkpoint(open_subject(run, Samples(data), settings, reporter), settings.checkpoint)
-    source, encoder = subject.source, subject.encoder
-    check_layers(encoder, [layer])
-    with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
-        vectors_ND = whole(extract(encoder, source, [layer], cache=settings.cache, advance=advance).layers[layer])
+    source, vectors_ND = subject.source, whole(layer_rows(subject, layer, settings.cache, reporter))
     table = Table(tuple(source.sample_names), vectors_ND.numpy(), source.classes(), layer, path)
     if path is not None:
         write_atomically(path, lambda temporary: WRITERS[path.suffix](table, temporary))
         reporter.say(f"wrote {len(table):,} x {table.vectors.shape[1]} {layer}s to {path}")
     return table
+
+
+def layer_rows(subject: Subject, layer: str, cache: bool, reporter: Reporter) -> Rows:
+    """One layer for every sample of a subject; a bar shows how many have passed.
+
+    Raises:
+        UsageError: the encoder has no such layer.
+    """
+    check_layers(subject.encoder, [layer])
+    with reporter.bar(f"embedding {len(subject.source):,} samples", num_pieces(subject.source)) as advance:
+        return extract(subject.encoder, subject.source, [layer], cache=cache, advance=advance).layers[layer]
 
 
 @dataclass(frozen=True)
