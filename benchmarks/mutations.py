@@ -6,9 +6,9 @@
     python benchmarks/mutations.py --show                         # the faults that would be drawn; nothing is run
 
 Each fault is put into a copy of the package. The tests that import the faulty file run first, then the others in the
-folder of its package, and where nothing fails, the thorough ones. Findings are kept in --record, and not made again
-while the faulty file stays as it is. Nothing is written in the repository. Exit code: 0; 1 if `make test` misses what
-the thorough tests find.
+folders of its package and of one that uses it, and where nothing fails, the thorough ones. Findings are kept in
+--record, and not made again while the faulty file stays as it is, but for faults that only --near has looked at.
+Nothing is written in the repository. Exit code: 0; 1 if `make test` misses what the thorough tests find.
 
 Own code: mutmut and cosmic-ray know one set of tests, work within the repository and run all of it for each fault.
 """
@@ -33,7 +33,13 @@ from queue import Queue
 from faults import SOURCE, Fault, draw
 
 ROOT = SOURCE.parents[1]
-PACKAGES = ("losses", "kernels", "engine", "theory")
+# Folders of tests of each package: its own, and that of a package that uses it.
+PACKAGES = {
+    "losses": ("losses", "methods"),
+    "kernels": ("kernels", "losses"),
+    "engine": ("engine", "runs"),
+    "theory": ("theory", "cli"),
+}
 NOT_RUN = "not run"
 TIERS = {"fast": "not slow and not thorough", "thorough": "thorough and not slow"}
 
@@ -46,15 +52,17 @@ class Finding:
     source: str
     fast: str | None
     thorough: str | None
+    is_near: bool = False  # only tests that import the faulty file ran
 
 
 def tests_of(file: str) -> tuple[list[Path], list[Path]]:
-    """The tests that import a file or have its name, and the others of its package's folder."""
+    """The tests that import a file or have its name, and the others of its package's folders."""
     path = Path(file)
     module = ".".join(("counterpoint", *path.with_suffix("").parts))
     parent, _, stem = module.rpartition(".")
     imports = re.compile(rf"{re.escape(module)}\b|from {re.escape(parent)} import [^\n]*\b{stem}\b")
-    tests = sorted((ROOT / "tests" / path.parts[0]).rglob("test_*.py"))
+    folders = (ROOT / "tests" / folder for folder in PACKAGES[path.parts[0]])
+    tests = [test for folder in folders for test in sorted(folder.rglob("test_*.py"))]
     near = [
         test
         for test in tests
@@ -116,7 +124,7 @@ def examine(fault: Fault, workplace: Path, arguments: argparse.Namespace) -> Fin
             thorough = first_failure(workplace, [*near, *far], "thorough", 3 * limit)
     finally:
         path.write_text(text, encoding="utf-8")
-    return Finding(fault, source_of(fault), fast, thorough)
+    return Finding(fault, source_of(fault), fast, thorough, arguments.near)
 
 
 def source_of(fault: Fault) -> str:
@@ -212,6 +220,8 @@ def main(words: Sequence[str]) -> int:
     by_fault = recorded(arguments.record)
     if not arguments.fast_only:
         by_fault = {fault: finding for fault, finding in by_fault.items() if finding.thorough != NOT_RUN}
+    if not arguments.near:
+        by_fault = {fault: finding for fault, finding in by_fault.items() if finding.fast or not finding.is_near}
     run([fault for fault in faults if fault not in by_fault], arguments)
     by_fault = recorded(arguments.record)
     findings = [by_fault[fault] for fault in faults]
