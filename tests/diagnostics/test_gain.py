@@ -11,6 +11,7 @@ from counterpoint.diagnostics.finding import Level
 from counterpoint.diagnostics.gain import answer
 from hit_rows import hit_row
 
+RAW = ("pixels (PCA)", "input (PCA)", "raw input")
 PIXELS = hit_row("pixels (PCA)", range(800), 1000)
 
 
@@ -46,6 +47,12 @@ def probe_rows(learned: int, pixels: int) -> tuple[EvaluationRow, ...]:
 def test_the_answer_is_drawn_from_knn_and_probe(rows: tuple[EvaluationRow, ...], level: Level, words: str) -> None:
     assert words in answer(rows)
     assert level_of(rows) == level
+
+
+def test_the_raw_input_has_one_name_whoever_measured_it() -> None:
+    """An evaluation and a diagnosis call it differently in their rows."""
+    measured = [check_gain(Evidence({}, votes=(knn(900), hit_row(name, range(800), 1000)))) for name in RAW]
+    assert [finding and finding.reference_name for finding in measured] == ["kNN on raw input"] * len(RAW)
 
 
 def test_what_is_better_than_pixels_and_not_than_the_untrained_encoder_is_no_gain() -> None:

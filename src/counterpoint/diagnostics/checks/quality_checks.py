@@ -8,7 +8,7 @@ from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Evidence
 from counterpoint.diagnostics.finding import Finding, Level
-from counterpoint.diagnostics.gain import answer, balanced, commonest, gains
+from counterpoint.diagnostics.gain import answer, balanced, commonest, gains, name_of
 
 CHANCE_SHARE = 0.05
 THROWN = 10.0  # the same, of a training that has thrown away what its weights were
@@ -125,7 +125,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
         high=headline.learned.high,
         better="higher",
         reference=baseline.accuracy,
-        reference_name=f"{headline.classifier} on {baseline.features}",
+        reference_name=f"{headline.classifier} on {name_of(baseline)}",
         text=" ".join(differences)
         + " Both p are corrected for there being two." * (len(compared) > 1)
         + " Where raw input already separates the classes, learning has little to add."
