@@ -33,6 +33,7 @@ SAID_WHEN_LOST = {
     "timings.jsonl": "not recorded",
     "after": "not checked",
 }
+TAKEN_OVER = "no weight depends on that"
 # What `verify` knows from elsewhere, whoever vouches for it: the encoder stands beside the last checkpoint (a momentum
 # copy and a queue stand nowhere else), and a step after an older one is taken again.
 PROVEN = ("encoder.safetensors", "newest/model.safetensors", "older/model.safetensors")
@@ -84,9 +85,14 @@ def _met(case: Case, folder: Path, expected: Path, run: Path) -> Verdict:
         with contextlib.suppress(ValueError, CounterpointError, RecursionError):
             seal_anew(path, run)
     is_moved = file == MOVED_AWAY and not os.path.lexists(path)
+    aside = shutil.copytree(run, folder / "aside" / "run", symlinks=True) if verb == "resume" else run
     outcome = _do(verb, run)
     if not is_sealed:
-        return _judge(verb, file, outcome, folder, expected, is_gone=is_moved or not os.path.lexists(path))
+        verdict = _judge(verb, file, outcome, folder, expected, is_gone=is_moved or not os.path.lexists(path))
+        if verdict.fault and verb == "resume":  # another setting of checkpoints, say: -q leaves out that it is named
+            told = run_command(["resume", str(aside)], aside.with_name("said"))
+            return KEPT if told.code == OK and TAKEN_OVER in told.err else verdict
+        return verdict
     is_forged = verb == "verify" and file in PROVEN and outcome.code == OK
     if is_forged and not _has_same_tensors(path, file, expected / "run"):
         return Verdict("forged", str(outcome))
