@@ -13,6 +13,8 @@ from torch import Tensor
 
 from counterpoint import losses
 from counterpoint.core.errors import UsageError
+from counterpoint.kernels.contract import HINGE
+from counterpoint.losses.pairs import LINEAR, Psi
 from counterpoint.theory.geometry.class_risk import class_risk
 from counterpoint.theory.geometry.correlation_dual import certify, finish_on_face
 from counterpoint.theory.geometry.correlation_solver import descend, minimise_over_correlations, point_at, simplex
@@ -205,6 +207,14 @@ def test_the_means_have_the_matrix(shares: list[float], how: dict[str, Any]) -> 
     torch.testing.assert_close(geometry.means.T @ geometry.means, geometry.gram, rtol=0, atol=2e-8)
     if how.get("dimension"):
         assert len(geometry.means) == how["dimension"]
+
+
+def test_a_hinge_of_twice_the_slope_has_twice_the_risk_and_twice_the_bound() -> None:
+    shares, how = TRIPLET_OF_THREE
+    steep = losses.PairLoss(LINEAR, Psi(HINGE, "[2 x + 4]_+", scale=2.0, margin=4.0))
+    plain, twice = (optimal_geometry(shares, **{**how, "loss": loss}) for loss in (how["loss"], steep))
+    assert twice.is_certified
+    assert (twice.risk, twice.lower_bound) == pytest.approx((2 * plain.risk, 2 * plain.lower_bound), rel=1e-7)
 
 
 @pytest.mark.parametrize("loss", [losses.HardNegatives(losses.InfoNCE(0.5), 1.0), losses.SpectralContrastive()])

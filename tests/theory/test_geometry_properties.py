@@ -94,6 +94,8 @@ def test_extreme_proportions_merge_the_small_classes(num_minor: int, supervised:
     assert float((geometry.gram[1:, 1:] - 1).abs().max()) <= SIMPLEX
     assert float((geometry.gram[0, 1:] + 1).abs().max()) <= SIMPLEX
     assert geometry.duality_gap <= RELATIVE_GAP
+    assert f"{', '.join(map(str, range(1, num_minor + 1)))} merge into one vector" in str(geometry)
+    assert "no two classes merge" in str(optimal_geometry([0.5, 0.5], supervised=supervised))
 
 
 @SETTINGS
