@@ -19,12 +19,12 @@ from typing import TypeVar
 import torch
 
 from counterpoint.core.files import sha256_of, write_sealed
-from counterpoint.core.run_files import create_run
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import memory_source
 from counterpoint.evaluation.map_samples import write_collection
 from counterpoint.report.map_layout import make_map
 from counterpoint.report.page import MAX_BYTES, report
+from counterpoint.runs.run_files import create_run
 from counterpoint.runs.sample_collection import collect
 
 NUM_CLASSES, SIDE = 20, 64

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build
@@ -31,6 +30,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.nn.method import Method
 from counterpoint.runs.assembly import assemble
 from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.run_files import create_run
 from counterpoint.runs.run_job import training_job
 from counterpoint.runs.user_inputs import Given, open_given
 

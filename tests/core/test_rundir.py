@@ -8,8 +8,8 @@ import pytest
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_sealed
 from counterpoint.core.run import Run, as_run, display_names
-from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder, append_line, open_run
+from counterpoint.runs.run_files import create_run
 from refusals import refused
 
 

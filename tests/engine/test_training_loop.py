@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import InterruptedRunError, NonFiniteError, RunError, TrainingError
-from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder, append_line
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge
@@ -34,6 +33,7 @@ from counterpoint.methods.encoding import Head
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method
+from counterpoint.runs.run_files import create_run
 
 NUM_SAMPLES, BATCH, EPOCHS = 13, 4, 5
 BATCHES = NUM_SAMPLES // BATCH

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
-from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder, save_encoder
+from counterpoint.runs.run_files import create_run
 from refusals import refused
 from tolerances import assert_close
 from untrained_encoders import encoder_of

@@ -10,12 +10,12 @@ from run_folders import edit_json
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_sealed, sha256_of, write_sealed, write_text
-from counterpoint.core.run_files import MARK
 from counterpoint.report.run_record import read_run
 from counterpoint.report.sections.configuration_section import configuration_section
 from counterpoint.report.sections.evaluation_section import baseline_words, evaluation_section
 from counterpoint.report.sections.headline import HEADLINES, compare, side_by_side
 from counterpoint.report.sections.training_section import loss_reading
+from counterpoint.runs.run_files import MARK
 from hit_rows import hit_row, hit_values, packed
 from oracles import paired_tests as oracle
 

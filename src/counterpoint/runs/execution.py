@@ -13,7 +13,6 @@ from counterpoint.core.errors import InterruptedRunError, RunError, TrainingErro
 from counterpoint.core.files import remove_leftovers
 from counterpoint.core.operating_system import peak_memory
 from counterpoint.core.run import Run
-from counterpoint.core.run_files import create_run, create_seeds, foreign_names
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder, log_hash
@@ -27,6 +26,7 @@ from counterpoint.nn.classifier import save_classifier
 from counterpoint.nn.trained import Encoder, part_of, save_encoder
 from counterpoint.runs.assembly import Assembled
 from counterpoint.runs.run_description import banner
+from counterpoint.runs.run_files import create_run, create_seeds, foreign_names
 
 
 class Hold(contextlib.ExitStack):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.run_files import check_free, is_beginning
 from counterpoint.core.rundir import RUN, RunFolder, open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import require_float32
@@ -30,6 +29,7 @@ from counterpoint.runs.resuming import (
     threads_of_begin,
 )
 from counterpoint.runs.run_description import describe, first_status, keep_changes
+from counterpoint.runs.run_files import check_free, is_beginning
 from counterpoint.runs.run_job import check_alike, training_job
 from counterpoint.runs.user_inputs import Given, open_given, with_own_columns
 from counterpoint.runs.warm_start import initial_weights, weights_of_begun

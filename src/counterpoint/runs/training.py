@@ -15,7 +15,6 @@ from torch import nn
 from counterpoint.core import __version__
 from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
 from counterpoint.core.run import Run, SeedRuns, as_run
-from counterpoint.core.run_files import check_free_for_seeds, is_beginning, is_beginning_of_seeds
 from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
@@ -29,6 +28,7 @@ from counterpoint.runs.execution import Hold
 from counterpoint.runs.one_run import BEGIN, GO_ON, Start, go_on_with, is_restart, train_one, try_assembly
 from counterpoint.runs.resuming import continued_settings, recorded_settings
 from counterpoint.runs.run_description import command_line
+from counterpoint.runs.run_files import check_free_for_seeds, is_beginning, is_beginning_of_seeds
 from counterpoint.runs.user_inputs import Given, open_given, out_folder, with_named_parts, with_own_columns
 from counterpoint.runs.warm_start import initial_weights
 

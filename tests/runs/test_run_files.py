@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.run_files import create_run, foreign_names, is_beginning
 from counterpoint.core.rundir import RunFolder, open_run
+from counterpoint.runs.run_files import create_run, foreign_names, is_beginning
 from refusals import refused
 
 
