@@ -2,18 +2,20 @@
 
     python benchmarks/mutations.py                                # 160 faults over four packages: hours on two cores
     python benchmarks/mutations.py --packages losses --number 40  # a part; parts with one --record add up
-    python benchmarks/mutations.py --near                         # only tests that import the faulty file
+    python benchmarks/mutations.py --fast-only                    # what `make test` finds, an hour
     python benchmarks/mutations.py --show                         # the faults that would be drawn; nothing is run
 
-Each fault is put into a copy of the package. The tests that import the faulty file run first, then the others in the
-folders of its package and of one that uses it, and where nothing fails, the thorough ones. Findings are kept in
---record, and not made again while the faulty file stays as it is, but for faults that only --near has looked at.
-Nothing is written in the repository. Exit code: 0; 1 if `make test` misses what the thorough tests find.
+A first run of `make test` under coverage keeps in --trace which test executes which line. Each fault is then put into a
+copy of the package, and the tests that execute its line run; of a line that runs at import, those that execute any line
+of its file. Where none of them fails, the thorough ones in the same files do. Findings are kept in --record, and not
+made again while the faulty file stays as it is. Nothing is written in the repository. Exit code: 0; 1 if `make test`
+misses what the thorough tests find.
 
 Own code: mutmut and cosmic-ray know one set of tests, work within the repository and run all of it for each fault.
 """
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -30,16 +32,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Queue
 
+from coverage import CoverageData
 from faults import SOURCE, Fault, draw
 
 ROOT = SOURCE.parents[1]
-# Folders of tests of each package: its own, and that of a package that uses it.
-PACKAGES = {
-    "losses": ("losses", "methods"),
-    "kernels": ("kernels", "losses"),
-    "engine": ("engine", "runs"),
-    "theory": ("theory", "cli"),
-}
+PACKAGES = ("losses", "kernels", "engine", "theory")
 NOT_RUN = "not run"
 TIERS = {"fast": "not slow and not thorough", "thorough": "thorough and not slow"}
 
@@ -52,27 +49,53 @@ class Finding:
     source: str
     fast: str | None
     thorough: str | None
-    is_near: bool = False  # only tests that import the faulty file ran
 
 
-def tests_of(file: str) -> tuple[list[Path], list[Path]]:
-    """The tests that import a file or have its name, and the others of its package's folders."""
-    path = Path(file)
-    module = ".".join(("counterpoint", *path.with_suffix("").parts))
-    parent, _, stem = module.rpartition(".")
-    imports = re.compile(rf"{re.escape(module)}\b|from {re.escape(parent)} import [^\n]*\b{stem}\b")
-    folders = (ROOT / "tests" / folder for folder in PACKAGES[path.parts[0]])
-    tests = [test for folder in folders for test in sorted(folder.rglob("test_*.py"))]
-    near = [
-        test
-        for test in tests
-        if test.stem.startswith(f"test_{stem}") or imports.search(test.read_text(encoding="utf-8"))
-    ]
-    return near, [test for test in tests if test not in near]
+def trace(path: Path, workers: int) -> None:
+    """Run the fast tier under coverage, and keep which test executes which line."""
+    words = [f"--cov={SOURCE.name}", "--cov-context=test", "--cov-report=", "-n", str(workers), "--dist", "loadfile"]
+    command = [sys.executable, "-m", "pytest", "-m", TIERS["fast"], "--tb=no", "-p", "no:cacheprovider", *words]
+    fresh = path.with_suffix(".fresh")
+    environment = {**os.environ, "COVERAGE_FILE": str(fresh)}
+    said = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+    if said.returncode:
+        failures = re.findall(r"^(?:FAILED|ERROR) (\S+)", said.stdout, re.MULTILINE)
+        raise SystemExit(f"the tests fail without a fault: {', '.join(failures) or said.stdout[-2000:] + said.stderr}")
+    fresh.replace(path)
 
 
-def first_failure(workplace: Path, tests: Sequence[Path], tier: str, limit: float) -> str | None:
+def tests_of(fault: Fault, traced: CoverageData) -> list[str]:
+    """The tests that execute the statement of a fault, those first whose file is named like the faulty one.
+
+    At import a line runs in no test, or in the one that happened to import first: all that execute the file count.
+    """
+    path = SOURCE / fault.file
+    contexts = traced.contexts_by_lineno(str(path))
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    of_functions = [each for node in nodes if isinstance(node, ast.FunctionDef) for each in node.body]
+    lines = list(contexts)
+    if any(_lies_in(fault.line, statement) for statement in of_functions):
+        around = [node for node in nodes if isinstance(node, ast.stmt) and _lies_in(fault.line, node)]
+        inner = max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
+        # Of a statement that holds others its own lines alone.
+        held = [child.lineno - 1 for child in ast.iter_child_nodes(inner) if isinstance(child, ast.stmt)]
+        lines = list(range(inner.lineno, max(inner.lineno, min([*held, inner.end_lineno or 0])) + 1))
+    tests = {context.rpartition("|")[0] for line in lines for context in contexts.get(line, ()) if context}
+    return sorted(tests, key=lambda test: (Path(fault.file).stem not in test.partition("::")[0], test))
+
+
+def _lies_in(line: int, node: ast.stmt) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def first_failure(workplace: Path, tests: Sequence[str], tier: str, limit: float) -> str | None:
     """The first test that fails on the copy of the package in a folder; None if all pass."""
+    if not tests:
+        return None
+    # Examples in docstrings are read in the copy.
+    source = f"{SOURCE.parent.relative_to(ROOT)}/"
+    named = [f"{workplace}/{test.removeprefix(source)}" if test.startswith(source) else test for test in tests]
+    (workplace / "tests.txt").write_text("\n".join(named), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(workplace), "PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
     environment |= {"HYPOTHESIS_STORAGE_DIRECTORY": str(workplace / "hypothesis")}
@@ -80,7 +103,7 @@ def first_failure(workplace: Path, tests: Sequence[Path], tier: str, limit: floa
     said = workplace / "said.txt"
     with said.open("w", encoding="utf-8") as output:
         running = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *words, *map(str, tests)],
+            [sys.executable, "-m", "pytest", *words, f"@{workplace / 'tests.txt'}"],
             cwd=ROOT,
             env=environment,
             stdout=output,
@@ -98,17 +121,14 @@ def first_failure(workplace: Path, tests: Sequence[Path], tier: str, limit: floa
     text = said.read_text(encoding="utf-8", errors="replace")
     if code in (0, 5):  # 5: the tier has no test here
         return None
-    if code not in (1, 2, None):
+    if code not in (1, 2, 4, None):  # 4: a case that the fault takes away
         raise RuntimeError(f"pytest failed with exit code {code}:\n{text[-2000:]}")
     failures = re.findall(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
     return next(iter(failures), "the tests could not be collected" if code else f"no end within {limit:g} s")
 
 
-def examine(fault: Fault, workplace: Path, arguments: argparse.Namespace) -> Finding:
+def examine(fault: Fault, workplace: Path, tests: Sequence[str], arguments: argparse.Namespace) -> Finding:
     """Put a fault into the copy, see what finds it, and take it out again."""
-    limit = arguments.limit
-    near, far = tests_of(fault.file)
-    far = [] if arguments.near else far
     path = workplace / "counterpoint" / fault.file
     text = path.read_text(encoding="utf-8")
     lines = text.split("\n")
@@ -116,15 +136,14 @@ def examine(fault: Fault, workplace: Path, arguments: argparse.Namespace) -> Fin
     lines[fault.line - 1] = fault.after
     path.write_text("\n".join(lines), encoding="utf-8")
     try:
-        fast = first_failure(workplace, [path, *near], "fast", limit)  # the file too, for its doctests
-        if fast is None and far:
-            fast = first_failure(workplace, far, "fast", limit)
+        fast = first_failure(workplace, tests, "fast", arguments.limit)
         thorough = "" if fast is not None else NOT_RUN
         if fast is None and not arguments.fast_only:
-            thorough = first_failure(workplace, [*near, *far], "thorough", 3 * limit)
+            files = sorted({test.partition("::")[0] for test in tests})
+            thorough = first_failure(workplace, files, "thorough", 3 * arguments.limit)
     finally:
         path.write_text(text, encoding="utf-8")
-    return Finding(fault, source_of(fault), fast, thorough, arguments.near)
+    return Finding(fault, source_of(fault), fast, thorough)
 
 
 def source_of(fault: Fault) -> str:
@@ -145,19 +164,14 @@ def recorded(path: Path) -> dict[Fault, Finding]:
 
 def run(faults: Sequence[Fault], arguments: argparse.Namespace) -> None:
     """Examine faults, some at a time, and keep each finding at once."""
+    traced = CoverageData(str(arguments.trace))
+    traced.read()
+    tests = {fault: tests_of(fault, traced) for fault in faults}
     workplaces: Queue[Path] = Queue()
-
-    def check(package: str) -> None:
-        workplace = workplaces.get()
-        tests = sorted((ROOT / "tests" / package).rglob("test_*.py"))
-        failed = first_failure(workplace, tests, "fast", arguments.limit)
-        workplaces.put(workplace)
-        if failed is not None:
-            raise SystemExit(f"the tests of {package} fail without a fault: {failed}")
 
     def keep(fault: Fault) -> None:
         workplace = workplaces.get()
-        finding = examine(fault, workplace, arguments)
+        finding = examine(fault, workplace, tests[fault], arguments)
         workplaces.put(workplace)
         with arguments.record.open("a", encoding="utf-8") as record:
             record.write(json.dumps(asdict(finding)) + "\n")
@@ -169,8 +183,6 @@ def run(faults: Sequence[Fault], arguments: argparse.Namespace) -> None:
             workplace = Path(folder) / str(number)
             shutil.copytree(SOURCE, workplace / SOURCE.name, ignore=shutil.ignore_patterns("__pycache__"))
             workplaces.put(workplace)
-        if not arguments.near:
-            list(pool.map(check, sorted({fault.file.split("/")[0] for fault in faults})))
         list(pool.map(keep, faults))
 
 
@@ -201,7 +213,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=900, help="seconds for a run of tests (default: %(default)s)")
     record = Path(tempfile.gettempdir()) / "counterpoint-mutations.jsonl"
     parser.add_argument("--record", type=Path, default=record, help="what was found so far (default: %(default)s)")
-    parser.add_argument("--near", action="store_true", help="run only the tests that import the faulty file")
+    place = Path(tempfile.gettempdir()) / "counterpoint-tests-by-line.coverage"
+    parser.add_argument(
+        "--trace", type=Path, default=place, help="tests by line, made if missing (default: %(default)s)"
+    )
     parser.add_argument("--fast-only", action="store_true", help="leave the thorough tests to a later run")
     parser.add_argument("--show", action="store_true", help="print the faults and run nothing")
     return parser.parse_args(words)
@@ -211,18 +226,17 @@ def main(words: Sequence[str]) -> int:
     """Draw, run what is not recorded, print the table; return 0 if the fast tier finds what all tests find, else 1."""
     arguments = parse(words)
     faults = [fault for package in arguments.packages for fault in draw(package, arguments.number, arguments.seed)]
-    if arguments.near:
-        all_faults, faults = faults, [fault for fault in faults if tests_of(fault.file)[0]]
-        print(f"{len(all_faults) - len(faults)} faults are in files that no test imports: left out", file=sys.stderr)
     if arguments.show:
         print("\n".join(f"{f.file}:{f.line}\n    {f.before.strip()}\n    {f.after.strip()}" for f in faults))
         return 0
     by_fault = recorded(arguments.record)
     if not arguments.fast_only:
         by_fault = {fault: finding for fault, finding in by_fault.items() if finding.thorough != NOT_RUN}
-    if not arguments.near:
-        by_fault = {fault: finding for fault, finding in by_fault.items() if finding.fast or not finding.is_near}
-    run([fault for fault in faults if fault not in by_fault], arguments)
+    missing = [fault for fault in faults if fault not in by_fault]
+    if missing:
+        if not arguments.trace.exists():
+            trace(arguments.trace, arguments.workers)
+        run(missing, arguments)
     by_fault = recorded(arguments.record)
     findings = [by_fault[fault] for fault in faults]
     print(table(findings))

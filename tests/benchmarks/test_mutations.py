@@ -38,7 +38,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(faults, "SOURCE", source)
     monkeypatch.setattr(mutations, "SOURCE", source)
     monkeypatch.setattr(mutations, "ROOT", tmp_path)
-    monkeypatch.setattr(mutations, "PACKAGES", {"small": ("small",)})
+    monkeypatch.setattr(mutations, "PACKAGES", ("small",))
+    monkeypatch.setenv("PYTHONPATH", str(source.parent))
     return source / "small"
 
 

@@ -1,6 +1,8 @@
 """Both routines of a product give what float64 gives for any layout, and losses do not tell them apart."""
 
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ def routine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param and not torch.backends.mkldnn.is_available():
         pytest.skip("this torch has no oneDNN")
     monkeypatch.setattr(processor_routines, "has_slow_mkl", lambda: request.param)
+    monkeypatch.setattr(processor_routines, "least_for_onednn", lambda: 1 << 20 if request.param else math.inf)
     return request.param
 
 
@@ -101,13 +104,33 @@ def test_large_products_alone_go_to_onednn(
     assert len(taken) == 2 * (is_taken and routine)
 
 
-@pytest.mark.parametrize("reason", ["", "vendor", "instructions", "switch"])
-def test_the_rule_is_amd_with_avx512_and_the_users_leave(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor_routines, "has_amd_processor", lambda: reason != "vendor")
-    monkeypatch.setattr(
-        torch.backends.cpu, "get_cpu_capability", lambda: "AVX2" if reason == "instructions" else "AVX512"
-    )
+ZEN_4, ZEN_5, ZEN_6 = (
+    f"processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: {family}\nmodel\t\t: 1\n" for family in (25, 26, 27)
+)
+INTEL = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 26\nmodel\t\t: 143\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems name the processor elsewhere")
+@pytest.mark.parametrize(
+    ("processor", "instructions", "switch", "least"),
+    [
+        (ZEN_5, "AVX512", "1", 1 << 20),
+        (ZEN_6, "AVX512", "1", 1 << 20),
+        (ZEN_4, "AVX512", "1", 1 << 28),
+        (ZEN_4, "AVX2", "1", math.inf),  # Zen 3, of the same family
+        (INTEL, "AVX512", "1", math.inf),
+        (ZEN_5, "AVX512", "0", math.inf),
+        ("", "AVX512", "1", math.inf),
+    ],
+)
+def test_the_rule_reads_family_instructions_and_the_users_leave(
+    processor: str, instructions: str, switch: str, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda path, **_: processor)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setenv("COUNTERPOINT_TUNE", "0" if reason == "switch" else "1")
-    assert processor_routines.has_slow_mkl.__wrapped__() == (not reason)
+    monkeypatch.setenv("COUNTERPOINT_TUNE", switch)
+    monkeypatch.setattr(processor_routines, "has_slow_mkl", processor_routines.has_slow_mkl.__wrapped__)
+    assert processor_routines.least_for_onednn.__wrapped__() == least
+    assert processor_routines.product_library() == ("torch" if math.isinf(least) else "oneDNN")

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import os
 import platform
+import re
 import socket
 import sys
 import threading
@@ -85,14 +86,16 @@ def is_running(pid: int) -> bool:
         return True
 
 
-def has_amd_processor() -> bool:
-    """Tell whether the processor says that AMD made it."""
-    if sys.platform != "linux":
-        return "AuthenticAMD" in platform.processor()
-    try:  # any other error is of the moment, and would change the bits of a run without a word
-        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
-    except FileNotFoundError:  # hidden from some containers
-        return False
+def amd_family() -> int:
+    """The family of a processor of AMD's, by which its generation is known (25: Zen 3 and 4); 0 for any other."""
+    text = platform.processor()
+    if sys.platform == "linux":
+        try:  # any other error is of the moment, and would change the bits of a run without a word
+            text = Path("/proc/cpuinfo").read_text()
+        except FileNotFoundError:  # hidden from some containers
+            return 0
+    family = re.search(r"family\s*:?\s*(\d+)", text, re.IGNORECASE)
+    return int(family[1]) if family and "AuthenticAMD" in text else 0
 
 
 def available_memory() -> int:

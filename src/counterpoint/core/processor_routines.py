@@ -1,9 +1,10 @@
 """Products of matrices and exponentials, without derivatives, by the routine that is fast on this processor.
 
-MKL, by which torch multiplies float32, takes an AMD processor with AVX-512 for one without. oneDNN, by which torch
-computes layers, does not (Zen 5, one thread, 512 x 512 x 128: 0.27 ms beside 0.60), and torch's own ``exp2`` takes
-0.25 ns a number beside 0.59 of MKL's ``exp``. On all other processors, and where the user leaves this process as it is,
-the bits are those of ``addmm`` and ``exp``.
+MKL, by which torch multiplies float32, takes an AMD processor with AVX-512 for one without. On Zen 5 oneDNN, by which
+torch computes layers, takes half of its time (one thread, 512 x 512 x 128: 0.27 ms beside 0.60). Zen 4 takes two steps
+for 512 bits: only large products gain there (kNN, 2,500 x 50,000 x 512: 0.98 s beside 1.22). On both torch's ``exp2``
+takes half of the time of MKL's ``exp`` (0.25 ns a number beside 0.59, 0.45 beside 0.84). On other processors, and where
+the user leaves this process as it is, the bits are those of ``addmm`` and ``exp``.
 """
 
 # H, W: sides of a product
@@ -14,10 +15,10 @@ from functools import cache, reduce
 import torch
 from torch import Tensor
 
-from counterpoint.core.operating_system import has_amd_processor
+from counterpoint.core.operating_system import amd_family
 from counterpoint.core.process_setup import is_left_alone
 
-FOR_ONEDNN = 1 << 20  # multiplications below which its longer call takes what it saves
+FOR_ONEDNN = {25: 1 << 28, 26: 1 << 20}  # by family, Zen 4 and Zen 5: multiplications below which it takes longer
 DEPTH = 384  # of a sum: oneDNN adds from first to last, whose rounding grows with their number
 FEW_ROWS = 8  # with fewer, memory decides and not the multiplications
 LOG2_E = 1 / math.log(2.0)
@@ -28,8 +29,13 @@ def has_slow_mkl() -> bool:
     """Tell whether MKL leaves half of this processor unused: AMD, with AVX-512."""
     backends = torch.backends
     has_both = backends.mkl.is_available() and backends.mkldnn.is_available()
-    has_avx512 = backends.cpu.get_cpu_capability() == "AVX512"
-    return has_both and has_avx512 and has_amd_processor() and not is_left_alone()
+    return has_both and backends.cpu.get_cpu_capability() == "AVX512" and amd_family() > 0 and not is_left_alone()
+
+
+@cache
+def least_for_onednn() -> float:
+    """Multiplications from which oneDNN is faster than MKL; infinite where it never is."""
+    return FOR_ONEDNN.get(amd_family(), FOR_ONEDNN[26]) if has_slow_mkl() else math.inf
 
 
 def product_library() -> str:
@@ -108,9 +114,8 @@ def _dense(matrix: Tensor) -> Tensor:
 
 def _is_for_onednn(left_HD: Tensor, right_DW: Tensor) -> bool:
     return (
-        left_HD.numel() * right_DW.shape[1] >= FOR_ONEDNN
+        left_HD.numel() * right_DW.shape[1] >= least_for_onednn()
         and left_HD.shape[0] >= FEW_ROWS
         and left_HD.dtype == torch.float32
         and left_HD.is_cpu
-        and has_slow_mkl()
     )
