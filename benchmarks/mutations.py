@@ -7,9 +7,9 @@
 
 A first run of `make test` under coverage keeps in --trace which test executes which line. Each fault is then put into a
 copy of the package, and the tests that execute its line run; of a line that runs at import, those that execute any line
-of its file. Where none of them fails, the thorough ones in the same files do. Findings are kept in --record, and not
-made again while the faulty file stays as it is. Nothing is written in the repository. Exit code: 0; 1 if `make test`
-misses what the thorough tests find.
+of its file. Where none of them fails, the thorough tests run that stand beside tests of the faulty file. Findings are
+kept in --record, and not made again while the faulty file stays as it is. Nothing is written in the repository. Exit
+code: 0; 1 if `make test` misses what the thorough tests find.
 
 Own code: mutmut and cosmic-ray know one set of tests, work within the repository and run all of it for each fault.
 """
@@ -25,7 +25,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -64,14 +64,18 @@ def trace(path: Path, workers: int) -> None:
     fresh.replace(path)
 
 
-def tests_of(fault: Fault, traced: CoverageData) -> list[str]:
+def is_up_to_date(path: Path) -> bool:
+    """Tell whether a trace is newer than all sources and tests."""
+    files = (file for folder in (SOURCE, ROOT / "tests") for file in folder.rglob("*.py"))
+    return path.exists() and path.stat().st_mtime > max(file.stat().st_mtime for file in files)
+
+
+def tests_of(fault: Fault, contexts: Mapping[int, Sequence[str]]) -> list[str]:
     """The tests that execute the statement of a fault, those first whose file is named like the faulty one.
 
     At import a line runs in no test, or in the one that happened to import first: all that execute the file count.
     """
-    path = SOURCE / fault.file
-    contexts = traced.contexts_by_lineno(str(path))
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    nodes = list(ast.walk(ast.parse((SOURCE / fault.file).read_text(encoding="utf-8"))))
     of_functions = [each for node in nodes if isinstance(node, ast.FunctionDef) for each in node.body]
     lines = list(contexts)
     if any(_lies_in(fault.line, statement) for statement in of_functions):
@@ -127,7 +131,9 @@ def first_failure(workplace: Path, tests: Sequence[str], tier: str, limit: float
     return next(iter(failures), "the tests could not be collected" if code else f"no end within {limit:g} s")
 
 
-def examine(fault: Fault, workplace: Path, tests: Sequence[str], arguments: argparse.Namespace) -> Finding:
+def examine(
+    fault: Fault, workplace: Path, contexts: Mapping[int, Sequence[str]], arguments: argparse.Namespace
+) -> Finding:
     """Put a fault into the copy, see what finds it, and take it out again."""
     path = workplace / "counterpoint" / fault.file
     text = path.read_text(encoding="utf-8")
@@ -136,10 +142,10 @@ def examine(fault: Fault, workplace: Path, tests: Sequence[str], arguments: argp
     lines[fault.line - 1] = fault.after
     path.write_text("\n".join(lines), encoding="utf-8")
     try:
-        fast = first_failure(workplace, tests, "fast", arguments.limit)
+        fast = first_failure(workplace, tests_of(fault, contexts), "fast", arguments.limit)
         thorough = "" if fast is not None else NOT_RUN
         if fast is None and not arguments.fast_only:
-            files = sorted({test.partition("::")[0] for test in tests})
+            files = sorted({context.partition("::")[0] for line in contexts.values() for context in line if context})
             thorough = first_failure(workplace, files, "thorough", 3 * arguments.limit)
     finally:
         path.write_text(text, encoding="utf-8")
@@ -164,14 +170,14 @@ def recorded(path: Path) -> dict[Fault, Finding]:
 
 def run(faults: Sequence[Fault], arguments: argparse.Namespace) -> None:
     """Examine faults, some at a time, and keep each finding at once."""
-    traced = CoverageData(str(arguments.trace))
-    traced.read()
-    tests = {fault: tests_of(fault, traced) for fault in faults}
+    trace = CoverageData(str(arguments.trace))
+    trace.read()
+    contexts = {file: trace.contexts_by_lineno(str(SOURCE / file)) for file in {fault.file for fault in faults}}
     workplaces: Queue[Path] = Queue()
 
     def keep(fault: Fault) -> None:
         workplace = workplaces.get()
-        finding = examine(fault, workplace, tests[fault], arguments)
+        finding = examine(fault, workplace, contexts[fault.file], arguments)
         workplaces.put(workplace)
         with arguments.record.open("a", encoding="utf-8") as record:
             record.write(json.dumps(asdict(finding)) + "\n")
@@ -215,7 +221,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--record", type=Path, default=record, help="what was found so far (default: %(default)s)")
     place = Path(tempfile.gettempdir()) / "counterpoint-tests-by-line.coverage"
     parser.add_argument(
-        "--trace", type=Path, default=place, help="tests by line, made if missing (default: %(default)s)"
+        "--trace", type=Path, default=place, help="tests by line, made anew after a change (default: %(default)s)"
     )
     parser.add_argument("--fast-only", action="store_true", help="leave the thorough tests to a later run")
     parser.add_argument("--show", action="store_true", help="print the faults and run nothing")
@@ -234,7 +240,7 @@ def main(words: Sequence[str]) -> int:
         by_fault = {fault: finding for fault, finding in by_fault.items() if finding.thorough != NOT_RUN}
     missing = [fault for fault in faults if fault not in by_fault]
     if missing:
-        if not arguments.trace.exists():
+        if not is_up_to_date(arguments.trace):
             trace(arguments.trace, arguments.workers)
         run(missing, arguments)
     by_fault = recorded(arguments.record)

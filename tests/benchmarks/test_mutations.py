@@ -70,6 +70,7 @@ def test_each_tier_finds_its_faults_and_a_second_run_knows_them(
     (package / "rule.py").write_text(program)
     (tmp_path / "tests" / "small" / "test_rule.py").write_text(TESTS)
     words = ["--packages", "small", "--number", "9", "--record", str(tmp_path / "record")]
+    words += ["--trace", str(tmp_path / "trace")]
     before = {path: path.read_bytes() for path in (tmp_path / "src").rglob("*.py")}
     assert mutations.main(words) == 1
     said = capsys.readouterr()
@@ -83,5 +84,5 @@ def test_each_tier_finds_its_faults_and_a_second_run_knows_them(
     assert (again.out, again.err) == (said.out, "")
     (tmp_path / "tests" / "small" / "test_rule.py").write_text("def test_nothing():\n    assert False\n")
     (package / "rule.py").write_text(program.replace("2 * x", "3 * x"))
-    with pytest.raises(SystemExit, match=r"the tests of small fail without a fault: .*test_nothing"):
+    with pytest.raises(SystemExit, match=r"the tests fail without a fault: .*test_nothing"):
         mutations.main(words)
