@@ -7,6 +7,7 @@ import pytest
 
 from counterpoint.cli.arguments import build_parser, read_words
 from counterpoint.cli.main import main
+from counterpoint.cli.parsers import VERBS
 from counterpoint.core.errors import GONE, UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, expectation, leaf_fields, nest
@@ -105,6 +106,21 @@ def test_a_value_out_of_range_is_refused_with_name_range_and_value(words: list[s
     message = refusal(*words)
     assert message.startswith("command line: ")
     assert complaint in message
+
+
+@pytest.mark.parametrize(
+    "words", [["--set", "workers=3"], ["--workers", "3"], ["--workers", "2", "--set", "workers=3"]]
+)
+def test_a_rare_setting_of_a_verb_has_no_flag_and_is_set(words: list[str]) -> None:
+    (flags,) = read_words("evaluate", ["runs/a", "--engine", "ray", *words, "--set", "source.split=test"])
+    assert (flags.workers, flags.split) == (3, "test")
+    with pytest.raises(UsageError, match=r"command line: workers must be a whole number >= 1, got 0"):
+        read_words("evaluate", ["runs/a", "--engine", "ray", "--set", "workers=0"])
+
+
+def test_the_flags_of_all_verbs_fit_into_one_head() -> None:
+    flags = [action for verb in VERBS for action in build_parser(verb)._actions if action.option_strings]
+    assert sum(action.dest != "help" for action in flags) <= 250
 
 
 @pytest.mark.parametrize(

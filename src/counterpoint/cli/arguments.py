@@ -1,7 +1,7 @@
 """From settings records to flags and back: one validation for YAML, Python and command line. Loads without torch."""
 
 import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -67,21 +67,17 @@ class SubjectFlags(VerbFlags):
 class EngineFlags(VerbFlags):
     """Settings of a verb whose pieces may be done by workers on a cluster."""
 
-    engine: Literal["process", "ray"] = option("who does the pieces: this process, or workers of Ray", PROCESS)
-    address: str | None = option(
-        "with --engine ray: auto is the cluster that this machine belongs to; or HOST:PORT (default: only this machine)"
+    engine: Literal["process", "ray"] = option(
+        "who does the pieces: this process, or workers of Ray, whose settings --set takes", PROCESS
     )
-    workers: Annotated[int, Field(ge=1)] | None = option(
-        "with --engine ray: how many (default: one per GPU of the cluster, or per processor)"
-    )
+    address: str | None = option("of a cluster: HOST:PORT, or auto for that of this machine", rare=True)
+    workers: Annotated[int, Field(ge=1)] | None = option("by default one per GPU or processor", rare=True)
 
 
 class EncodingFlags(EngineFlags):
     """Settings of a verb whose pieces pass an encoder."""
 
-    gpus_per_worker: Annotated[float, Field(ge=0)] | None = option(
-        "with --engine ray: share of a GPU for each, such as 0.5 (default: 1 where there are GPUs)"
-    )
+    gpus_per_worker: Annotated[float, Field(ge=0)] | None = option("by default 1 where there are GPUs", rare=True)
 
 
 def engine_from(flags: EngineFlags) -> PieceEngine:
@@ -109,7 +105,9 @@ def build_parser(name: str) -> Parser:
     flags: type[BaseModel] = get_type_hints(verb.run)["flags"]
     add_fields(parser, flags)
     if sections := CHOOSING if issubclass(flags, PartSettings) else getattr(verb, "SETTINGS", ()):
-        _add_settings(parser, sections, getattr(verb, "OFTEN", ()))
+        fields = {name: field for name, field in flags.model_fields.items() if "rare" in _extra(field)}
+        rare = {name: f"{name} ({field.description}; {expectation(field)})" for name, field in fields.items()}
+        _add_settings(parser, sections, getattr(verb, "OFTEN", ()), rare)
     places = [_extra(field)["place"] for field in flags.model_fields.values() if "place" in _extra(field)]
     parser.usage = " ".join([f"counterpoint {name}", *places, "[flags]"])  # all of them would fill the screen
     return parser
@@ -123,6 +121,7 @@ def read_words(name: str, words: Sequence[str]) -> list[Any]:
     """
     parser, model = build_parser(name), get_type_hints(load_verb(name).run)["flags"]
     namespace = parser.parse_strictly(words)
+    _take_set(namespace, parser.settable)
     texts = {name: getattr(namespace, name, None) for name in model.model_fields}
     values = {
         name: _value(name, model.model_fields[name], text) for name, text in texts.items() if text not in (None, [])
@@ -139,7 +138,7 @@ def add_fields(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
     for name, field in model.model_fields.items():
         extra, is_list = _extra(field), _takes_names(field)
         how: dict[str, Any] = {"default": None, "help": _help(field)}
-        if not field.description:
+        if not field.description or "rare" in extra:
             continue
         if "place" in extra:
             how["nargs"] = ("+" if is_list else None) if field.is_required() else ("*" if is_list else "?")
@@ -177,9 +176,7 @@ def subject_from(subject: str | None, encoder: str | None) -> str:
         raise UsageError("give RUN (a run folder), a file of features, or --encoder NAME, and one of them only")
     if subject is not None and not is_file_or_shards(subject):
         open_run(Path(subject))  # before torch is loaded
-    source = encoder if subject is None else subject
-    assert source is not None
-    return source
+    return subject or encoder or ""
 
 
 def array_or_name(text: str | None) -> Any:
@@ -191,18 +188,19 @@ def array_or_name(text: str | None) -> Any:
     return read_npy(Path(text))
 
 
-def _add_settings(parser: Parser, sections: Sequence[str], often: Collection[str]) -> None:
+def _add_settings(parser: Parser, sections: Sequence[str], often: Collection[str], rare: Mapping[str, str]) -> None:
     """Add settings of training, of these top-level names or paths; those at the top and frequent ones get a flag."""
     fields = dict(leaf_fields(TrainSettings))
-    parser.settable = [path for path in fields if {path.split(".", 1)[0], path} & set(sections)]
+    paths = [path for path in fields if {path.split(".", 1)[0], path} & set(sections)]
+    parser.settable = [*rare, *paths]
     group = parser.add_argument_group("settings of training")
-    for path in parser.settable:
+    for path in paths:
         if "." not in path or path in often:
             # A text, or None if it was not given: values are read and checked like those of the YAML file.
             group.add_argument(f"--{path.replace('_', '-')}", dest=path, metavar="X", help=_help(fields[path]))
-    several = len(parser.settable) > len(CHOOSING)
-    which = "any other setting of `counterpoint list settings`" if several else ", ".join(parser.settable)
-    example = "optim.momentum=0.95" if "optim.momentum" in parser.settable else "source.split=test"
+    several = len(paths) > len(CHOOSING)
+    which = "any other setting of `counterpoint list settings`" if several else ", ".join([*rare.values(), *paths])
+    example = "optim.momentum=0.95" if "optim.momentum" in paths else "source.split=test"
     group.add_argument(
         "--set",
         action="append",
@@ -211,21 +209,25 @@ def _add_settings(parser: Parser, sections: Sequence[str], often: Collection[str
     )
 
 
-def _read_settings(namespace: argparse.Namespace, paths: Collection[str]) -> dict[str, Any]:
-    """Nest the settings of training that were given: flags win over the file, and ``--set`` wins over both."""
-    fields, config = dict(leaf_fields(TrainSettings)), getattr(namespace, "config", None)
-    from_file = {} if config is None else without_removed(read_yaml_mapping(Path(config)))
-    if config is not None:
-        build(TrainSettings, from_file, config)
-    texts = {path: getattr(namespace, path, None) for path in paths}
-    for text in namespace.set or ():
+def _take_set(namespace: argparse.Namespace, paths: Collection[str]) -> None:
+    """Put the settings of ``--set`` in the place of those that have a flag."""
+    for text in getattr(namespace, "set", None) or ():
         path, sign, value = text.partition("=")
         path = path.strip().replace("-", "_")
         if not sign:
             raise UsageError(f"--set takes NAME=VALUE, such as --set optim.name=sgd, got {text!r}")
         if path not in paths:
             raise UsageError(gone(path) or f"command line: unknown setting {path!r}{nearest(path, paths)}")
-        texts[path] = value
+        setattr(namespace, path, value)
+
+
+def _read_settings(namespace: argparse.Namespace, paths: Collection[str]) -> dict[str, Any]:
+    """Nest the settings of training that were given: flags win over the file."""
+    fields, config = dict(leaf_fields(TrainSettings)), getattr(namespace, "config", None)
+    from_file = {} if config is None else without_removed(read_yaml_mapping(Path(config)))
+    if config is not None:
+        build(TrainSettings, from_file, config)
+    texts = {path: getattr(namespace, path, None) for path in paths if path in fields}
     flags = {path: _value(path, fields[path], text) for path, text in texts.items() if text is not None}
     settings = merge(from_file, nest(flags))
     build(TrainSettings, with_recipe(settings), "command line")

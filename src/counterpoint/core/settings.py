@@ -30,7 +30,7 @@ def option(description: str, default: Any = None, **extra: Any) -> Any:
         default: value of the field if it is not given; ``...`` if it must be given.
         extra: ``hint``, the remedy shown after the allowed range when a value is refused; and what a field says of its
             flag beside its type: ``place`` (it is given by its place, under this name), ``flag`` (its own), ``whole``
-            (commas belong to the name), ``alone`` (what the flag without a value means).
+            (commas belong to the name), ``alone`` (what the flag without a value means), ``rare`` (see ``--set``).
     """
     return Field(default=default, description=description, json_schema_extra=extra)
 

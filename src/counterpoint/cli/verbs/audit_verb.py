@@ -6,7 +6,6 @@ examples:
   counterpoint audit photos/
   counterpoint audit photos/ --out audit.html --json audit.json
   counterpoint audit photos/train --against photos/test --fail-on severe
-  counterpoint audit photos/ --engine ray --workers 8 --pieces figures/
   counterpoint audit vectors.npy
   counterpoint audit customers.csv --source.label-column churned"""
 

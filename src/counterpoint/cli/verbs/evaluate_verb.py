@@ -10,7 +10,6 @@ examples:
   counterpoint evaluate --encoder timm:resnet18 --weights r18.pth --data photos
   counterpoint evaluate features.npz --labels labels.npy
   counterpoint evaluate runs/cifar --corruptions all
-  counterpoint evaluate runs/mine --engine ray --workers 8
   counterpoint evaluate runs/ncl --selection all --metrics mAP@10
   counterpoint evaluate runs/ncl --checkpoint all --layers projected,embedding"""
 
