@@ -89,6 +89,16 @@ def flag_rows(verb: str) -> Iterator[list[str]]:
         words = str(action.help).replace("%%", "%") if field.default is True else str(field.description)
         default_text = "" if field.default is True or field.default is False else default(field)
         yield [names, cell(kind), default_text, cell(words)]
+    for name in parser.settable:
+        if name in fields:  # it has no flag of its own
+            field = fields[name]
+            flag = f"--{name.replace('_', '-')}"
+            yield [
+                code(flag),
+                cell(takes(field)),
+                default(field),
+                cell(f"by `--set` or for short: {field.description}"),
+            ]
 
 
 def verb_page(verb: str) -> str:
@@ -99,7 +109,8 @@ def verb_page(verb: str) -> str:
     parts += ["## Examples", "```sh\n" + "\n".join(examples) + "\n```", after]
     parts += ["## Arguments and flags", table(["flag", "takes", "default", "meaning"], flag_rows(verb))]
     if parser.settable:
-        parts += ["## Settings of training", settable_words(verb, parser.settable)]
+        fields = dict(leaf_fields(TrainSettings))
+        parts += ["## Settings of training", settable_words(verb, [path for path in parser.settable if path in fields])]
     return "\n\n".join([*parts, "## In Python", python_words(verb, examples[0])]) + "\n"
 
 
@@ -166,7 +177,7 @@ def readers() -> Mapping[str, list[str]]:
     """Verbs that read each setting of training, by its path."""
     verbs: dict[str, list[str]] = {path: [] for path, _ in leaf_fields(TrainSettings)}
     for verb in VERBS:
-        for path in build_parser(verb).settable:
+        for path in verbs.keys() & set(build_parser(verb).settable):
             verbs[path].append(verb)
     return verbs
 

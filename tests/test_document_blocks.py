@@ -139,7 +139,8 @@ def check_flags(words: list[str], block: Block, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as left:
         main([words[0], "--help"])
     assert left.value.code == 0, f"{block.place}: {words[0]}"
-    known = capsys.readouterr().out
+    rare = [f"--{path.replace('_', '-')}" for path in build_parser(words[0]).settable]
+    known = capsys.readouterr().out + " ".join(rare)
     unknown = [word for word in words if word.startswith("--") and word not in known]
     assert unknown == [], f"{block.place}: {shlex.join(words)}"
 
