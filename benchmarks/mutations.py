@@ -7,9 +7,9 @@
 
 A first run of `make test` under coverage keeps in --trace which test executes which line. Each fault is then put into a
 copy of the package, and the tests that execute its line run; of a line that runs at import, those that execute any line
-of its file. Where none of them fails, the thorough tests run that stand beside tests of the faulty file. Findings are
-kept in --record, and not made again while the faulty file stays as it is. Nothing is written in the repository. Exit
-code: 0; 1 if `make test` misses what the thorough tests find.
+of its file or of one that imports it. Where none of them fails, the thorough tests run that stand beside tests of the
+faulty file. Findings are kept in --record, and not made again while the faulty file stays as it is. Nothing is written
+in the repository. Exit code: 0; 1 if `make test` misses what the thorough tests find.
 
 Own code: mutmut and cosmic-ray know one set of tests, work within the repository and run all of it for each fault.
 """
@@ -25,7 +25,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -51,7 +51,7 @@ class Finding:
     thorough: str | None
 
 
-def trace(path: Path, workers: int) -> None:
+def trace_tests(path: Path, workers: int) -> None:
     """Run the fast tier under coverage, and keep which test executes which line."""
     words = [f"--cov={SOURCE.name}", "--cov-context=test", "--cov-report=", "-n", str(workers), "--dist", "loadfile"]
     command = [sys.executable, "-m", "pytest", "-m", TIERS["fast"], "--tb=no", "-p", "no:cacheprovider", *words]
@@ -70,22 +70,35 @@ def is_up_to_date(path: Path) -> bool:
     return path.exists() and path.stat().st_mtime > max(file.stat().st_mtime for file in files)
 
 
-def tests_of(fault: Fault, contexts: Mapping[int, Sequence[str]]) -> list[str]:
+def tests_of(fault: Fault, trace: CoverageData) -> list[str]:
     """The tests that execute the statement of a fault, those first whose file is named like the faulty one.
 
-    At import a line runs in no test, or in the one that happened to import first: all that execute the file count.
+    At import a line runs in no test, or in the one that happened to import first: all that execute the file, or one
+    that imports it, count.
     """
-    nodes = list(ast.walk(ast.parse((SOURCE / fault.file).read_text(encoding="utf-8"))))
+    path = SOURCE / fault.file
+    contexts = trace.contexts_by_lineno(str(path))
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     of_functions = [each for node in nodes if isinstance(node, ast.FunctionDef) for each in node.body]
-    lines = list(contexts)
     if any(_lies_in(fault.line, statement) for statement in of_functions):
         around = [node for node in nodes if isinstance(node, ast.stmt) and _lies_in(fault.line, node)]
         inner = max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
         # Of a statement that holds others its own lines alone.
         held = [child.lineno - 1 for child in ast.iter_child_nodes(inner) if isinstance(child, ast.stmt)]
-        lines = list(range(inner.lineno, max(inner.lineno, min([*held, inner.end_lineno or 0])) + 1))
-    tests = {context.rpartition("|")[0] for line in lines for context in contexts.get(line, ()) if context}
-    return sorted(tests, key=lambda test: (Path(fault.file).stem not in test.partition("::")[0], test))
+        last = max(inner.lineno, min([*held, inner.end_lineno or 0]))
+        tests = {test for line in range(inner.lineno, last + 1) for test in _named(contexts.get(line, ()))}
+    else:
+        module = re.compile(rf"\bcounterpoint\.{re.escape('.'.join(Path(fault.file).with_suffix('').parts))}\b")
+        files = [other for other in SOURCE.rglob("*.py") if other == path or module.search(other.read_text("utf-8"))]
+        tests = {
+            test for file in files for line in trace.contexts_by_lineno(str(file)).values() for test in _named(line)
+        }
+    return sorted(tests, key=lambda test: (path.stem not in test.partition("::")[0], test))
+
+
+def _named(contexts: Iterable[str]) -> set[str]:
+    """The tests of some contexts; what runs outside of all tests has none."""
+    return {context.rpartition("|")[0] for context in contexts if context}
 
 
 def _lies_in(line: int, node: ast.stmt) -> bool:
@@ -131,9 +144,7 @@ def first_failure(workplace: Path, tests: Sequence[str], tier: str, limit: float
     return next(iter(failures), "the tests could not be collected" if code else f"no end within {limit:g} s")
 
 
-def examine(
-    fault: Fault, workplace: Path, contexts: Mapping[int, Sequence[str]], arguments: argparse.Namespace
-) -> Finding:
+def examine(fault: Fault, workplace: Path, trace: CoverageData, arguments: argparse.Namespace) -> Finding:
     """Put a fault into the copy, see what finds it, and take it out again."""
     path = workplace / "counterpoint" / fault.file
     text = path.read_text(encoding="utf-8")
@@ -142,10 +153,11 @@ def examine(
     lines[fault.line - 1] = fault.after
     path.write_text("\n".join(lines), encoding="utf-8")
     try:
-        fast = first_failure(workplace, tests_of(fault, contexts), "fast", arguments.limit)
+        fast = first_failure(workplace, tests_of(fault, trace), "fast", arguments.limit)
         thorough = "" if fast is not None else NOT_RUN
         if fast is None and not arguments.fast_only:
-            files = sorted({context.partition("::")[0] for line in contexts.values() for context in line if context})
+            lines = trace.contexts_by_lineno(str(SOURCE / fault.file)).values()
+            files = sorted({test.partition("::")[0] for contexts in lines for test in _named(contexts)})
             thorough = first_failure(workplace, files, "thorough", 3 * arguments.limit)
     finally:
         path.write_text(text, encoding="utf-8")
@@ -172,16 +184,15 @@ def run(faults: Sequence[Fault], arguments: argparse.Namespace) -> None:
     """Examine faults, some at a time, and keep each finding at once."""
     trace = CoverageData(str(arguments.trace))
     trace.read()
-    contexts = {file: trace.contexts_by_lineno(str(SOURCE / file)) for file in {fault.file for fault in faults}}
     workplaces: Queue[Path] = Queue()
 
     def keep(fault: Fault) -> None:
         workplace = workplaces.get()
-        finding = examine(fault, workplace, contexts[fault.file], arguments)
+        finding = examine(fault, workplace, trace, arguments)
         workplaces.put(workplace)
         with arguments.record.open("a", encoding="utf-8") as record:
             record.write(json.dumps(asdict(finding)) + "\n")
-        said = finding.fast or finding.thorough or "not found"
+        said = finding.fast or (finding.thorough if finding.thorough != NOT_RUN else "") or "not found"
         print(f"{fault.file}:{fault.line}: {said}", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.workers) as pool:
@@ -241,7 +252,7 @@ def main(words: Sequence[str]) -> int:
     missing = [fault for fault in faults if fault not in by_fault]
     if missing:
         if not is_up_to_date(arguments.trace):
-            trace(arguments.trace, arguments.workers)
+            trace_tests(arguments.trace, arguments.workers)
         run(missing, arguments)
     by_fault = recorded(arguments.record)
     findings = [by_fault[fault] for fault in faults]
