@@ -7,9 +7,10 @@
 
 A first run of `make test` under coverage keeps in --trace which test executes which line. Each fault is then put into a
 copy of the package, and the tests that execute its line run; of a line that runs at import, those that execute any line
-of its file or of one that imports it. Where none of them fails, the thorough tests run that stand beside tests of the
-faulty file. Findings are kept in --record, and not made again while the faulty file stays as it is. Nothing is written
-in the repository. Exit code: 0; 1 if `make test` misses what the thorough tests find.
+of its file or of one that imports it. A line that runs only in processes that tests start counts as missed. Where no
+test fails, the thorough ones run that stand beside tests of the faulty file. Findings are kept in --record, and not
+made again while the faulty file stays as it is. Nothing is written in the repository. Exit code: 0; 1 if `make test`
+misses what the thorough tests find.
 
 Own code: mutmut and cosmic-ray know one set of tests, work within the repository and run all of it for each fault.
 """

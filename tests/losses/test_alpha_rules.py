@@ -215,6 +215,16 @@ def test_nearer_keys_never_weigh_less(rule: AlphaRule) -> None:
         assert_numbers(alpha.sum(1), [total.most] * 6)
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 3.0])
+def test_the_largest_row_sum_with_slack_is_attained_by_keys_at_no_distance(epsilon: float) -> None:
+    """W / (W + epsilon K) with W = K: every exponential is 1."""
+    total = Direct(epsilon=epsilon).row_sum(7)
+    assert total is not None
+    assert_numbers(
+        Direct(epsilon=epsilon)(torch.zeros(2, 7, dtype=torch.float64), torch.zeros(2)).sum(1), [total.most] * 2
+    )
+
+
 @each_rule
 def test_derivatives_go_through_the_rule(rule: AlphaRule) -> None:
     """Through held roots and supports as well; pairs that do not count get none."""

@@ -53,6 +53,13 @@ def test_value_and_gradient_are_the_papers(loss: SlicedLoss, dtype: torch.dtype,
     assert_matches(loss, truth_of(loss, z0, z1), z0, z1)
 
 
+def test_terms_of_the_released_code_weigh_one_each() -> None:
+    """wu2026 adds them up; RDMReg likewise its two."""
+    z0, z1 = draw_views(6, 3)
+    assert_close(VISReg()(z0, z1), VISReg(1.0, 1.0, 1.0)(z0, z1))
+    assert_close(RDMReg()(z0, z1), RDMReg(invariance=1.0, matching=1.0)(z0, z1))
+
+
 @each_loss
 def test_local_views_meet_the_mean_of_the_global_ones_and_have_the_distribution(loss: SlicedLoss) -> None:
     z0, z1, z2, z3 = (*draw_views(6, 3), *draw_views(6, 3, seed=1))

@@ -36,6 +36,17 @@ def test_no_member_is_left_out() -> None:
     assert made >= {entry.__name__ for entry in family.CATALOGUE.values()}
 
 
+@pytest.mark.parametrize("name", [name for name, loss in family.CATALOGUE.items() if loss().phi.of_log_sum])
+def test_phi_and_its_slope_by_the_logarithm_are_those_of_the_sum(name: str) -> None:
+    phi, log_xi = family.CATALOGUE[name]().phi, torch.linspace(-2.0, 3.0, 9, dtype=torch.float64, requires_grad=True)
+    assert phi.of_log_sum is not None
+    assert phi.slope_of_log_sum is not None
+    value = phi.of_log_sum(log_xi)
+    (slope,) = torch.autograd.grad(value.sum(), log_xi)
+    assert_numbers(phi.of_sum(log_xi.detach().exp()), value.tolist())
+    assert_numbers(phi.slope_of_log_sum(log_xi.detach()), slope.tolist())
+
+
 @sampled_cases("case, setting, dtype, kernel", CASES, SETTINGS, [torch.float64, torch.float32], KERNELS, num=64)
 @pytest.mark.sampled(2)
 def test_value_and_gradient_are_the_papers(case: Case, setting: Setting, dtype: torch.dtype, kernel: str) -> None:
