@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,24 @@ def test_a_loss_that_is_not_finite_stops_with_step_and_samples(folder: RunFolder
     assert "--optim.learning-rate" in message
     assert len(losses(folder)) == 2
     assert list_checkpoints(folder.checkpoints)[0].name == "step-00000006"
+
+
+class AwayLogger:
+    """A logger whose server is away."""
+
+    def __call__(self, record: Any) -> None:
+        raise ConnectionError("no route to host")
+
+    def close(self) -> None:
+        raise ConnectionError("still none")
+
+
+def test_a_logger_that_fails_is_told_and_ends_no_run(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    run_training(replace(job_for(folder), loggers=(AwayLogger(),)), Reporter())
+    assert len(losses(folder)) == EPOCHS
+    said = capsys.readouterr().err
+    assert "AwayLogger: no route to host; metrics.jsonl has the figures" in said
+    assert "AwayLogger: still none" in said
 
 
 def test_metrics_that_cannot_be_written_stop_the_run(folder: RunFolder) -> None:
