@@ -307,3 +307,11 @@ def test_a_hundred_classes_give_the_same_bits_for_any_number_of_threads(num_nega
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(each.gram, found[0].gram) and each.risk == found[0].risk for each in found)
+
+
+def test_as_many_dimensions_as_the_simplex_needs_leave_the_certificate() -> None:
+    """C unit vectors whose mean is 0 span C - 1 dimensions; with one less nothing can be certified."""
+    free, enough, few = (optimal_geometry([0.4, 0.3, 0.2, 0.1], dimension=dimension) for dimension in (None, 3, 2))
+    assert (free.is_certified, enough.is_certified, few.is_certified) == (True, True, False)
+    assert float((enough.gram - free.gram).abs().max()) <= EXACT
+    assert few.risk > free.risk
