@@ -215,7 +215,10 @@ def table(findings: Sequence[Finding]) -> str:
             lines.append(f"| {name} | {len(group)} | {by_fast} | {by_all} |")
     for finding in findings:
         if finding.fast is None:
-            fault, who = finding.fault, finding.thorough or "nothing"
+            fault, who = (
+                finding.fault,
+                {None: "nothing", NOT_RUN: "no fast test"}.get(finding.thorough, finding.thorough),
+            )
             lines += ["", f"{fault.file}:{fault.line}, found by {who}"]
             lines += [f"    {line.strip()}" for line in (fault.before, fault.after)]
     return "\n".join(lines)
@@ -231,7 +234,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=900, help="seconds for a run of tests (default: %(default)s)")
     record = Path(tempfile.gettempdir()) / "counterpoint-mutations.jsonl"
     parser.add_argument("--record", type=Path, default=record, help="what was found so far (default: %(default)s)")
-    place = Path(tempfile.gettempdir()) / "counterpoint-tests-by-line.coverage"
+    checkout = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]  # a trace names files from the root
+    place = Path(tempfile.gettempdir()) / f"counterpoint-tests-by-line-{checkout}.coverage"
     parser.add_argument(
         "--trace", type=Path, default=place, help="tests by line, made anew after a change (default: %(default)s)"
     )

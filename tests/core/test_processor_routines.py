@@ -110,7 +110,6 @@ ZEN_4, ZEN_5, ZEN_6 = (
 INTEL = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 26\nmodel\t\t: 143\n"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems name the processor elsewhere")
 @pytest.mark.parametrize(
     ("processor", "instructions", "switch", "least"),
     [
@@ -126,6 +125,7 @@ INTEL = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 26\nmodel\t\t:
 def test_the_rule_reads_family_instructions_and_the_users_leave(
     processor: str, instructions: str, switch: str, least: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(Path, "read_text", lambda path, **_: processor)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)

@@ -1,10 +1,9 @@
 """Products of matrices and exponentials, without derivatives, by the routine that is fast on this processor.
 
 MKL, by which torch multiplies float32, takes an AMD processor with AVX-512 for one without. On Zen 5 oneDNN, by which
-torch computes layers, takes half of its time (one thread, 512 x 512 x 128: 0.27 ms beside 0.60). Zen 4 takes two steps
-for 512 bits: only large products gain there (kNN, 2,500 x 50,000 x 512: 0.98 s beside 1.22). On both torch's ``exp2``
-takes half of the time of MKL's ``exp`` (0.25 ns a number beside 0.59, 0.45 beside 0.84). On other processors, and where
-the user leaves this process as it is, the bits are those of ``addmm`` and ``exp``.
+torch computes layers, takes half of its time (one thread, 512 x 512 x 128: 0.27 ms beside 0.60), on Zen 4 0.8 of it for
+very large products alone (kNN). torch's ``exp2`` takes half of the time of MKL's ``exp`` (0.25 ns a number beside 0.59,
+0.45 beside 0.84). On other processors, and where the user leaves this one as it is, bits are of ``addmm`` and ``exp``.
 """
 
 # H, W: sides of a product
@@ -27,9 +26,8 @@ LOG2_E = 1 / math.log(2.0)
 @cache
 def has_slow_mkl() -> bool:
     """Tell whether MKL leaves half of this processor unused: AMD, with AVX-512."""
-    backends = torch.backends
-    has_both = backends.mkl.is_available() and backends.mkldnn.is_available()
-    return has_both and backends.cpu.get_cpu_capability() == "AVX512" and amd_family() > 0 and not is_left_alone()
+    has_both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+    return has_both and torch.backends.cpu.get_cpu_capability() == "AVX512" and amd_family() > 0 and not is_left_alone()
 
 
 @cache
@@ -88,13 +86,8 @@ def exp_(x: Tensor) -> Tensor:
     return x.exp_() if exponent_unit(x) == 1 else x.mul_(LOG2_E).exp2_()
 
 
-def power_(x: Tensor) -> Tensor:
-    """Exponential in place of numbers that are in the ``exponent_unit`` already: it rounds once less than ``exp_``."""
-    return x.exp_() if exponent_unit(x) == 1 else x.exp2_()
-
-
 def exponent_unit(like: Tensor) -> float:
-    """The number of units in 1 that ``power_`` takes exponents in: log2 e where powers of two are fast, else 1."""
+    """The factor of exponents of fast powers: log2 e where those of two are, else 1."""
     return LOG2_E if like.dtype == torch.float32 and like.is_cpu and has_slow_mkl() else 1.0
 
 
@@ -113,9 +106,5 @@ def _dense(matrix: Tensor) -> Tensor:
 
 
 def _is_for_onednn(left_HD: Tensor, right_DW: Tensor) -> bool:
-    return (
-        left_HD.numel() * right_DW.shape[1] >= least_for_onednn()
-        and left_HD.shape[0] >= FEW_ROWS
-        and left_HD.dtype == torch.float32
-        and left_HD.is_cpu
-    )
+    is_large = left_HD.numel() * right_DW.shape[1] >= least_for_onednn() and left_HD.shape[0] >= FEW_ROWS
+    return is_large and left_HD.dtype == torch.float32 and left_HD.is_cpu

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import by_rows
-from counterpoint.core.processor_routines import add_product_, exp_, multiply, power_
+from counterpoint.core.processor_routines import add_product_, exp_, multiply
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.thread_parts import in_turn
 from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
@@ -174,7 +174,7 @@ def exponentials_(score_HW: Tensor, reference: float, unit: float | None = None)
     """e^(u - c) in place; of scores that have been multiplied by ``exponent_unit``, if that is given."""
     if reference:
         score_HW.sub_(reference * (unit or 1.0)).clamp_(min=LOWEST * (unit or 1.0))
-    return exp_(score_HW) if unit is None else power_(score_HW)
+    return exp_(score_HW) if unit in (None, 1.0) else score_HW.exp2_()
 
 
 def is_exact(log_sum_N: Tensor, num_keys: int) -> bool:
