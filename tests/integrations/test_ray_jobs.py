@@ -99,6 +99,7 @@ def test_a_cluster_of_another_ray_takes_one_line(monkeypatch: pytest.MonkeyPatch
         ("--workers 2", "--workers goes with --engine ray"),
         ("--gpus-per-worker 1 --shards 10", "--gpus-per-worker goes with --engine ray"),
         ("--engine dask", "engine"),
+        ("--engine ray --out z.npz", "--out must be a folder for shards, got the file z.npz"),
     ],
 )
 def test_mistakes_take_one_line(

@@ -19,6 +19,7 @@ from counterpoint.core.run_records import ClassShare, EvaluationRow, packed_hits
 from counterpoint.core.stored_rows import Rows, whole
 from counterpoint.diagnostics.evidence import Interval
 
+MIN_QUERIES = 10  # fewer give no figure
 INVERSE_PENALTY = 0.1  # C of logistic regression on standardised features
 
 

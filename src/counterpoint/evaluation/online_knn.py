@@ -14,12 +14,12 @@ from counterpoint.data.order import SPLIT_SEED, Split, random_order
 from counterpoint.data.source import Source
 from counterpoint.evaluation.features import VIEW_EPOCH, raw_chunks
 from counterpoint.evaluation.knn import Vote, knn_predict
+from counterpoint.evaluation.metric_types import MIN_QUERIES
 from counterpoint.nn.trained import Encoder
 
 NEIGHBOURS = 20
 FIGURE = f"knn{NEIGHBOURS}"
 MAX_SAMPLES = 10_000  # of the bank, and of the queries
-MIN_QUERIES = 10
 
 
 @dataclass(frozen=True)

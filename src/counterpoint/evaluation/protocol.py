@@ -26,12 +26,11 @@ from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import FeatureSet, FeatureSets, gather
 from counterpoint.evaluation.features import altered_pictures
 from counterpoint.evaluation.load_subject import Samples, open_subject
-from counterpoint.evaluation.metric_types import Labelled, row_of
+from counterpoint.evaluation.metric_types import MIN_QUERIES, Labelled, row_of
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING
 
 ALL = "all"  # metrics
-MIN_QUERIES = 10
 
 
 def _chosen_metrics(names: Sequence[str]) -> tuple[Metric, ...]:

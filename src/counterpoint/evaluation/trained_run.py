@@ -76,8 +76,8 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
     Raises:
         UsageError: a value is not a setting, or one is missing that every run has.
     """
-    # resolved.yaml also holds the reason for each setting.
-    values.pop("reasons", None)
+    values = copy.deepcopy(values)
+    values.pop("reasons", None)  # resolved.yaml also holds the reason for each setting
     settings = build(TrainSettings, _with_later_settings(values), origin)
     for name in ("epochs", "batch_size", "source.holdout", "optim.learning_rate"):  # these never stay auto
         if attrgetter(name)(settings) == "auto":

@@ -36,8 +36,7 @@ from counterpoint.diagnostics.measure import measure_place
 from counterpoint.evaluation.features import PCA_DIMS
 from counterpoint.evaluation.knn import Vote, knn_leave_one_out, knn_predict
 from counterpoint.evaluation.linear_probe import fit_probe
-from counterpoint.evaluation.metric_types import accuracy, row_of
-from counterpoint.evaluation.protocol import MIN_QUERIES
+from counterpoint.evaluation.metric_types import MIN_QUERIES, accuracy, row_of
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.evaluation.vector_table import Table
 from counterpoint.runs.class_comparison import class_record
