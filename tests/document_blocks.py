@@ -25,7 +25,7 @@ NO_RUN, NEEDS = "no-run ", "needs "
 
 # What is appended to a command: it is the command that is tested, not the patience.
 SHORT: Mapping[str, list[str]] = {
-    "train": ["--epochs", "1"],
+    "train": ["--epochs", "1", "--no-diagnosis"],
     "fine-tune": ["--epochs", "1"],
     "demo": ["--epochs", "1"],
     "sparsify": ["--epochs", "1"],

@@ -94,13 +94,11 @@ def test_notebooks_are_clean_and_examples_many() -> None:
             )
 
 
-PROGRAMS = [pytest.param([path], id=path.stem, marks=pytest.mark.slow) for path in EXAMPLES]  # the site runs them, too
-PROGRAMS += [
-    pytest.param([ROOT / "docs" / "notebook_pages.py", path], id=path.stem, marks=pytest.mark.thorough)
-    for path in NOTEBOOKS
-]
+PROGRAMS = [pytest.param([path], id=path.stem) for path in EXAMPLES]
+PROGRAMS += [pytest.param([ROOT / "docs" / "notebook_pages.py", path], id=path.stem) for path in NOTEBOOKS]
 
 
+@pytest.mark.slow  # the site runs them, too
 @pytest.mark.parametrize("words", PROGRAMS)
 def test_an_example_or_notebook_runs_from_another_folder_and_leaves_nothing(words: list[Path], tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}

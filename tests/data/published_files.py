@@ -11,7 +11,6 @@ import numpy as np
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR100_NAMES = tuple(f"fine {number:02}" for number in range(100))
 STL10_NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
-PER_BATCH = 4
 
 Dump = Callable[[Mapping[str, Any]], bytes]
 
@@ -116,8 +115,10 @@ def _as_bytes(item: Any) -> Any:
     return item
 
 
-def save_cifar(root: Path, rng: np.random.Generator, *, num_classes: int, dump: Dump = as_python2) -> None:
-    """The python version of CIFAR-10 or CIFAR-100, ``PER_BATCH`` images in each file."""
+def save_cifar(
+    root: Path, rng: np.random.Generator, *, num_classes: int, per_batch: int = 4, dump: Dump = as_python2
+) -> None:
+    """The python version of CIFAR-10 or CIFAR-100, ``per_batch`` images in each file."""
     fine = "labels" if num_classes == 10 else "fine_labels"
     folder = root / ("cifar-10-batches-py" if num_classes == 10 else "cifar-100-python")
     folder.mkdir(parents=True)
@@ -125,12 +126,12 @@ def save_cifar(root: Path, rng: np.random.Generator, *, num_classes: int, dump: 
     for name in names if num_classes == 10 else ["train", "test"]:
         content: dict[str, Any] = {
             "batch_label": f"part {name}",
-            fine: rng.integers(0, num_classes, PER_BATCH).tolist(),
-            "data": rng.integers(0, 256, (PER_BATCH, 3072), dtype=np.uint8),
-            "filenames": [f"{name}_{number}.png" for number in range(PER_BATCH)],
+            fine: rng.integers(0, num_classes, per_batch).tolist(),
+            "data": rng.integers(0, 256, (per_batch, 3072), dtype=np.uint8),
+            "filenames": [f"{name}_{number}.png" for number in range(per_batch)],
         }
         if num_classes == 100:
-            content["coarse_labels"] = rng.integers(0, 20, PER_BATCH).tolist()
+            content["coarse_labels"] = rng.integers(0, 20, per_batch).tolist()
         (folder / name).write_bytes(dump(content))
     if num_classes == 10:
         meta = {"num_cases_per_batch": 10_000, "label_names": list(CIFAR10_NAMES), "num_vis": 3072}
