@@ -22,10 +22,11 @@ ALLOWED = {
     "core/operating_system.py", "core/run_lock.py", "core/stop_signals.py", "core/process_setup.py",
     "core/thread_parts.py",
 }  # fmt: skip
-# Of the losses those that start threads, look at the processor or refuse; the others do nothing that a system does.
+# Of losses and theory those that start threads, look at the processor or refuse: others do nothing that a system does.
 OF_LOSSES = ("infonce", "supervised_sums", "thread_bits", "hostile_tensors", "loss_call", "alpha_cl")
-WHOLE = [*(f"tests/{name}" for name in ("theory", "diagnostics", "evaluation")),
-         *(f"tests/losses/test_{name}.py" for name in OF_LOSSES)]  # fmt: skip
+OF_THEORY = ("minority_collapse", "phase", "rebalancing", "correlation_solver")
+WHOLE = ["tests/diagnostics", "tests/evaluation", *(f"tests/losses/test_{name}.py" for name in OF_LOSSES),
+         *(f"tests/theory/test_{name}.py" for name in OF_THEORY)]  # fmt: skip
 # Locks, text and the life of processes as Windows has them, in a process without its calls of Linux.
 LOCKED = r"""
 import os, pathlib, signal, sys
