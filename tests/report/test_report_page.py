@@ -198,7 +198,7 @@ def test_unusable_requests_are_refused(make_run, tmp_path):
         report([folder, folder / "."])
     with pytest.raises(RunError, match="does not exist"):
         report(tmp_path / "absent")
-    with pytest.raises(RunError, match="is not a folder; make it first"):
+    with pytest.raises(RunError, match="cannot write"):
         report(folder, out=tmp_path / "absent" / "report.html")
 
 

@@ -100,10 +100,10 @@ def write_page(target: Path, page: Markup) -> Path:
 
 
 def check_target(kind: PageKind, target: Path) -> None:
-    """Refuse to replace anything but an earlier page of the same kind, and a folder that does not exist.
+    """Refuse to replace anything but an earlier page of the same kind.
 
     Raises:
-        RunError: a folder, a file that is something else or cannot be read, or a place in no folder.
+        RunError: a folder, or a file that is something else or cannot be read.
     """
     try:
         is_folder, is_other = target.is_dir(), target.exists()
@@ -117,8 +117,6 @@ def check_target(kind: PageKind, target: Path) -> None:
         raise RunError(f"{target} is a folder; give the {kind.name} a file name, such as {target / kind.example}")
     if is_other:
         raise RunError(f"{target} exists and is not a {kind.name}, so it stays as it is; choose another --out")
-    if not target.parent.is_dir():
-        raise RunError(f"cannot write {target}: {target.parent} is not a folder; make it first or choose another --out")
 
 
 def _content_hash(content: str) -> str:

@@ -55,7 +55,6 @@ def run(flags: EmbedFlags) -> None:
         if flags.overwrite:
             raise UsageError("shards are never replaced; choose another --out, or remove the folder to start again")
         out = as_path(flags.out)
-        # A name of a table without --shards: only the engine made it a folder.
         if out.is_file() or (flags.shards is None and not out.is_dir() and out.suffix in (".npz", ".csv", ".parquet")):
             raise UsageError(f"--out must be a folder for shards, got the file {flags.out}")
         part = part_of_ranks(flags.share)
