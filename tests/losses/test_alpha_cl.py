@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from family_cases import KINDS
-from loss_checks import assert_only_a_first_derivative, draw_views, gradients
+from loss_checks import assert_only_a_first_derivative, assert_parts_average_to_the_whole, draw_views, gradients
 from torch import Tensor
 
 from counterpoint.losses import InfoNCE, importance
@@ -168,6 +168,16 @@ def test_recomputed_blocks_have_the_derivatives_of_the_matrix(kind: Any, tiny_bl
     blocks = AlphaCL(Entropy(0.5), kind, backpropagate_alpha=True, stream=True)
     assert_close(gradients(blocks(z0, z1), z0, z1), gradients(whole(z0, z1), z0, z1))
     assert torch.autograd.gradgradcheck(blocks, (z0, z1))
+
+
+# --- parts
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["blocks", "all-pairs"])
+@pytest.mark.parametrize("num_parts", [2, 3])
+def test_the_parts_of_several_processes_average_to_the_whole(num_parts: int, stream: bool) -> None:
+    for kind in KINDS:
+        assert_parts_average_to_the_whole(AlphaCL(Square(0.5), kind, stream=stream), *draw_views(6, 3), num_parts)
 
 
 # --- edges
