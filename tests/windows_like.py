@@ -100,7 +100,7 @@ def pytest_load_initial_conftests() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the first case of each test of the tier that was asked for: all cases make the same calls of a system."""
+    """Keep the first case of each test of the tier asked for: cases seldom differ in what they ask of a system."""
     firsts = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
     items[:] = [item for item in items if firsts[item.nodeid.partition("[")[0]] is item]
 
