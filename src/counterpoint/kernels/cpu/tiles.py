@@ -100,13 +100,13 @@ class Tiles:
 
         if self.scores.terms.anchors_ND.device.type == "cpu":
             num_pairs = len(self.scores.terms.anchors_ND) * len(self.scores.keys_MD)
-            is_self = self.scores.is_self
-
-            def touched(place: Place) -> tuple[int, int]:
+            in_turn(
+                self._places(),
+                start,
                 # One number for the rows, and one for the columns; columns that are not rows have negative ones.
-                return place if is_self else (place[0], -1 - place[1])
-
-            in_turn(self._places(), start, touched, most_threads=1 + num_pairs // PAIRS_FOR_A_THREAD)
+                lambda place: place if self.scores.is_self else (place[0], -1 - place[1]),
+                most_threads=1 + num_pairs // PAIRS_FOR_A_THREAD,
+            )
         else:
             one_by_one = start()
             for place in self._places():
@@ -134,24 +134,21 @@ class Tiles:
     def _places(self) -> list[Place]:
         """Block numbers of each tile, in an order in which those that follow each other share nothing."""
         if self.scores.is_self:
-            return _tournament(len(self.rows))
+            # Each block with itself, then every two once, in rounds in which a block meets at most one other.
+            count = len(self.rows)
+            places, ring = [(block, block) for block in range(count)], count - 1 + count % 2
+            for turn in range(ring):
+                # Circle method: in each round the blocks turn + step and turn - step meet.
+                places += [((turn + step) % ring, (turn - step) % ring) for step in range(1, (ring + 1) // 2)]
+                # An even count leaves one block outside the ring, which meets the one that is left over.
+                if ring < count:
+                    places.append((turn, ring))
+            return [(min(place), max(place)) for place in places]
         is_tall = len(self.rows) > len(self.columns)
         few, many = sorted((len(self.rows), len(self.columns)))
         # Along the diagonals of the matrix of blocks: the next few tiles share neither rows nor columns.
         pairs = [(a, (a + shift) % many) for shift in range(many) for a in range(few)]
         return [(b, a) for a, b in pairs] if is_tall else pairs
-
-
-def _tournament(count: int) -> list[Place]:
-    """Each block with itself, then every two once, in rounds in which a block meets at most one other."""
-    places, ring = [(block, block) for block in range(count)], count - 1 + count % 2
-    for turn in range(ring):
-        # Circle method: in each round the blocks turn + step and turn - step meet.
-        places += [((turn + step) % ring, (turn - step) % ring) for step in range(1, (ring + 1) // 2)]
-        # An even count leaves one block outside the ring, which meets the one that is left over.
-        if ring < count:
-            places.append((turn, ring))
-    return [(min(place), max(place)) for place in places]
 
 
 def product_tangent(scores: PairScores, tangent: ScoreTerms, tile: Tile) -> Tensor:

@@ -197,9 +197,14 @@ class _TwoViews(NamedTuple):
         return _PerVector(value, slope_2N.view(-1) / sum_V, slope_2N.sum(0))
 
     def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None:
-        partners = self._partners(weight_HW)
-        if partners.shape[-1]:  # a strip of the second view has its positives to the left
-            partners.sub_(pull if partners.ndim == 2 else pull[rows])
+        n = self.vectors.unit_VD.shape[0] // 2
+        if weight_HW.shape[0] == 2 * n:
+            # Positives in both readings, (i, i') and (i', i), lie on two diagonals: one strided view shows both.
+            weight_HW.as_strided((2, n), (2 * n * n - n, 2 * n + 1), n).sub_(pull)
+            return
+        partners = weight_HW.diagonal(n)
+        if partners.shape[0]:  # a strip of the second view has its positives to the left
+            partners.sub_(pull[rows])
 
     def statistic(self, sum_V: Tensor) -> Tensor:
         """The r of each vector, (2, n)."""
@@ -208,14 +213,6 @@ class _TwoViews(NamedTuple):
         statistic_2N = sum_V.view(2, -1).log().sub_(own_N, alpha=self.loss.scale)
         shift = self.vectors.reference + self.loss.margin
         return statistic_2N.add_(shift) if shift else statistic_2N
-
-    def _partners(self, u_HW: Tensor) -> Tensor:
-        """View of the pairs of a strip that are positives; of a strip of all vectors both readings, (2, n)."""
-        n = self.vectors.unit_VD.shape[0] // 2
-        if u_HW.shape[0] == 2 * n:
-            # Their places, (i, i') and (i', i), lie on two diagonals: one strided view shows both.
-            return u_HW.as_strided((2, n), (2 * n * n - n, 2 * n + 1), n)
-        return u_HW.diagonal(n)
 
 
 def _hessian(route: _TwoViews) -> Product:
