@@ -175,11 +175,10 @@ def _is_sound(folder: Path, name: str) -> bool:
 def _content_hash(path: Path) -> str:
     """Hash of the hashes of an array's parts, which threads compute side by side."""
     array = np.load(path, mmap_mode="r")
-
-    def hashed(rows: slice) -> bytes:
-        return hashlib.blake2b(np.ascontiguousarray(array[rows]).data, digest_size=16).digest()
-
-    parts = side_by_side(hashed, row_slices(len(array), HASHED_ROWS))
+    parts = side_by_side(
+        lambda rows: hashlib.blake2b(np.ascontiguousarray(array[rows]).data, digest_size=16).digest(),
+        row_slices(len(array), HASHED_ROWS),
+    )
     return hashlib.blake2b(f"{array.dtype} {array.shape}".encode() + b"".join(parts), digest_size=16).hexdigest()
 
 

@@ -137,7 +137,14 @@ def largest(similarity_QN: Tensor, k: int) -> Neighbours:
     is_tied_Q = (top.similarity_QK[:, 1:] == top.similarity_QK[:, :-1]).any(dim=1)
     similarity_QK, columns_QK = top.similarity_QK[:, :k], top.positions_QK[:, :k]
     if bool(is_tied_Q.any()):
-        columns_QK[is_tied_Q] = _first_of_equals(similarity_QN[is_tied_Q], similarity_QK[is_tied_Q, -1:], k)
+        # Of T rows with ties: all entries above the k-th largest, then the first of those that equal it.
+        tied_TN, least_T1 = similarity_QN[is_tied_Q], similarity_QK[is_tied_Q, -1:]
+        is_above_TN, is_equal_TN = tied_TN > least_T1, tied_TN == least_T1
+        room_T1 = k - is_above_TN.sum(dim=1, keepdim=True)
+        is_chosen_TN = is_above_TN | (is_equal_TN & (is_equal_TN.cumsum(dim=1, dtype=torch.int32) <= room_T1))
+        columns_TK = is_chosen_TN.nonzero()[:, 1].view(-1, k)
+        order_TK = tied_TN.gather(1, columns_TK).argsort(dim=1, descending=True, stable=True)
+        columns_QK[is_tied_Q] = columns_TK.gather(1, order_TK)
     return Neighbours(similarity_QK, columns_QK)
 
 
@@ -157,16 +164,6 @@ def _topk(similarity_QN: Tensor, k: int) -> Neighbours:
     columns = torch.cat([columns, in_no_group], dim=1)
     best = similarity_QN.gather(1, columns).topk(k, dim=1)
     return Neighbours(best.values, columns.gather(1, best.indices))
-
-
-def _first_of_equals(similarity_QN: Tensor, least_Q1: Tensor, k: int) -> Tensor:
-    """Columns of the k largest entries of rows with ties, whose k-th largest entry is ``least_Q1``."""
-    is_above_QN, is_equal_QN = similarity_QN > least_Q1, similarity_QN == least_Q1
-    room_Q1 = k - is_above_QN.sum(dim=1, keepdim=True)
-    is_chosen_QN = is_above_QN | (is_equal_QN & (is_equal_QN.cumsum(dim=1, dtype=torch.int32) <= room_Q1))
-    columns_QK = is_chosen_QN.nonzero()[:, 1].view(-1, k)
-    order_QK = similarity_QN.gather(1, columns_QK).argsort(dim=1, descending=True, stable=True)
-    return columns_QK.gather(1, order_QK)
 
 
 def nearest_others(z_ND: Tensor, k: int) -> Neighbours:

@@ -159,8 +159,18 @@ class _Curvature:
     def __init__(self, problem: SoftmaxRegression) -> None:
         self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=MEMORY)
         self._share = 1 / problem.num_classes  # of each class, before anything is learned
-        self._factor_DD = _second_moments(problem, self._share)
         self._scale = 1.0
+        # Cholesky factor of share x mean(x x^T) + lambda; None if it does not pay.
+        self._factor_DD = None
+        num_samples, num_features = problem.x_ND.shape
+        if num_features <= min(WIDEST, num_samples // SAMPLES_FOR_A_FEATURE):
+            # Rows from everywhere, as samples may be sorted by class.
+            sampled_MD = problem.x_ND[:: num_samples // (SAMPLES_OF_MOMENTS * num_features)]
+            moments_DD = torch.zeros(num_features, num_features, dtype=torch.float64)
+            in_order(sampled_MD.split(BLOCK), lambda x_BD: x_BD.T @ x_BD, lambda _, part_DD: moments_DD.add_(part_DD))
+            moments_DD *= self._share / len(sampled_MD)
+            moments_DD.diagonal().add_(problem.penalty)
+            self._factor_DD = torch.linalg.cholesky(moments_DD)
 
     def direction(self, slope_CD: Tensor) -> Tensor:
         """The direction of descent: minus the inverse Hessian times the slope (the two loops of liu1989)."""
@@ -190,20 +200,6 @@ class _Curvature:
 
 def _dot(a_CD: Tensor, b_CD: Tensor) -> float:
     return float(torch.dot(a_CD.view(-1), b_CD.view(-1)))
-
-
-def _second_moments(problem: SoftmaxRegression, share: float) -> Tensor | None:
-    """Cholesky factor of share x mean(x x^T) + lambda; None if it does not pay."""
-    num_samples, num_features = problem.x_ND.shape
-    if num_features > min(WIDEST, num_samples // SAMPLES_FOR_A_FEATURE):
-        return None
-    # Rows from everywhere, as samples may be sorted by class.
-    sampled_MD = problem.x_ND[:: num_samples // (SAMPLES_OF_MOMENTS * num_features)]
-    moments_DD = torch.zeros(num_features, num_features, dtype=torch.float64)
-    in_order(sampled_MD.split(BLOCK), lambda x_BD: x_BD.T @ x_BD, lambda _, part_DD: moments_DD.add_(part_DD))
-    moments_DD *= share / len(sampled_MD)
-    moments_DD.diagonal().add_(problem.penalty)
-    return torch.linalg.cholesky(moments_DD)
 
 
 @dataclass(frozen=True)
