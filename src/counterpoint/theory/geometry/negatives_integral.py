@@ -276,7 +276,11 @@ class ExpectedLog:
 
     def at(self, gram_CC: Tensor) -> RowsAt:
         """Values with derivatives for cosines, by the chain rule."""
-        x_CC, first_CC, second_CC = (self._terms(gram_CC, order) for order in range(3))
+        terms = [(term.rate, torch.exp(term.level + term.rate * (gram_CC - 1))) for term in self.summands]
+        # x(a) and its first two derivatives
+        x_CC, first_CC, second_CC = (
+            torch.stack([rate**order * term_CC for rate, term_CC in terms]).sum(0) for order in range(3)
+        )
         at, sign = self.integral.at(x_CC), self.sign
         # second derivative of f(x(a)): f'' x'_j x'_l for all pairs, and f' x'' on the diagonal alone
         bend_CC = at.slope_CC * second_CC
@@ -287,11 +291,6 @@ class ExpectedLog:
             return sign * (first_CC * inner(first_CC * direction_CC) + bend_CC * direction_CC)
 
         return RowsAt(sign * at.value_C, sign * at.slope_CC * first_CC, sign * diagonal_CC, times)
-
-    def _terms(self, gram_CC: Tensor, order: int) -> Tensor:
-        """Derivative of this order of x(a)."""
-        summands = [term.rate**order * torch.exp(term.level + term.rate * (gram_CC - 1)) for term in self.summands]
-        return torch.stack(summands).sum(0)
 
 
 @dataclass(frozen=True)
