@@ -109,10 +109,19 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
         UsageError: an operator that ONNX does not have, or a module that cannot be followed.
     """
     names: dict[str, Any] = {"input_names": [network.input_name], "output_names": list(network.outputs)}
+    # Traced for any batch size, and pictures of any size, on two blank samples of an unusual size: no extent is
+    # confused with another one, or with 1.
+    extents = {0: torch.export.Dim("batch")}
+    example = torch.zeros(2, network.in_shape[0])
+    if network.is_images:
+        channels, height, width = network.in_shape
+        extents |= {1: torch.export.Dim("height"), 2: torch.export.Dim("width")}
+        example = torch.zeros(2, height + 3, width + 6, channels, dtype=torch.uint8)
     try:
         with _silent(), torch.no_grad():
+            program = torch.export.export(network, (example,), dynamic_shapes=(extents,))
             options = {"dynamo": True, "verbose": False, "opset_version": OPSET, "optimize": True}
-            exported: Any = torch.onnx.export(_trace_program(network), **options, **names)
+            exported: Any = torch.onnx.export(program, **options, **names)
             _describe(exported.model, network)
             exported.save(str(path))
     except OSError:
@@ -154,19 +163,6 @@ def _describe(model: Any, network: ServedNetwork) -> None:
     model.metadata_props.clear()
     model.metadata_props.update(network.described())
     model.producer_name, model.producer_version = "counterpoint", __version__
-
-
-def _trace_program(network: ServedNetwork) -> Any:
-    """Trace the network as a ``torch.export`` program for any batch size and pictures of any size."""
-    dims = torch.export.Dim
-    names = {0: dims("batch"), 1: dims("height"), 2: dims("width")}
-    dynamic = names if network.is_images else {0: names[0]}
-    # Two blank samples of an unusual size: no extent is confused with another one, or with 1.
-    example = torch.zeros(2, network.in_shape[0])
-    if network.is_images:
-        channels, height, width = network.in_shape
-        example = torch.zeros(2, height + 3, width + 6, channels, dtype=torch.uint8)
-    return torch.export.export(network, (example,), dynamic_shapes=(dynamic,))
 
 
 @contextlib.contextmanager

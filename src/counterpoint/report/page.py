@@ -12,7 +12,7 @@ from counterpoint.report.document import PageKind, PageSection, check_target, do
 from counterpoint.report.map_layout import make_map
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord, read_run
-from counterpoint.report.sections import Section, all_sections
+from counterpoint.report.sections import all_sections
 from counterpoint.report.wording import count, duration, number
 
 MAX_BYTES = 8_000_000
@@ -93,24 +93,25 @@ def render(runs: Sequence[RunRecord], max_bytes: int = MAX_BYTES) -> Markup:
 
 
 def _page(runs: Sequence[RunRecord], step: int) -> Markup:
-    """Render the page with every section shrunk by a number of steps, as far as possible."""
-    sections = [_page_section(section, runs, step) for section in all_sections()]
-    parts = [part for part in sections if part.content]  # a section without content has nothing to say of these runs
+    """Render the page with every section shrunk by a number of steps, as far as possible.
+
+    All sections but the first fold under their question and its answer.
+    """
+    parts = []
+    for section in all_sections():
+        content = (section.fill, *section.smaller)[min(step, len(section.smaller))](runs)
+        if not content:  # a section without content has nothing to say of these runs
+            continue
+        answer, is_open = "", None
+        if section.answer is not None:
+            answers = [f"{section.answer(run) or 'Not measured yet'}." for run in runs]
+            tagged = [element("span", run_tag(run), " ", words) for run, words in zip(runs, answers, strict=True)]
+            answer = answers[0] if len(set(answers)) == 1 else join(tagged)  # a text that all share is written once
+            # With several runs a section is as high as all of them together, so it stays folded.
+            is_open = len(runs) == 1 and section.opens is not None and section.opens(runs[0])
+        parts.append(PageSection(section.name, section.title, section.question, content, answer, is_open))
     title = f"Counterpoint report: {', '.join(run.name for run in runs)}"
     return document(RUN_PAGE, title, _masthead(runs, parts), parts)
-
-
-def _page_section(section: Section, runs: Sequence[RunRecord], step: int) -> PageSection:
-    """Draw a section; all but the first fold under their question and its answer."""
-    content = (section.fill, *section.smaller)[min(step, len(section.smaller))](runs)
-    if section.answer is None:
-        return PageSection(section.name, section.title, section.question, content)
-    answers = [f"{section.answer(run) or 'Not measured yet'}." for run in runs]
-    tagged = [element("span", run_tag(run), " ", words) for run, words in zip(runs, answers, strict=True)]
-    answer = answers[0] if len(set(answers)) == 1 else join(tagged)  # a text that all share is written once
-    # With several runs a section is as high as all of them together, so it stays folded.
-    is_open = len(runs) == 1 and section.opens is not None and section.opens(runs[0])
-    return PageSection(section.name, section.title, section.question, content, answer, is_open)
 
 
 def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from counterpoint.core.terminal_text import hide_folders, printable
-from counterpoint.evaluation.search_records import Asked, Copies, CopyGroup, SearchAnswer, SharedConcept
+from counterpoint.evaluation.search_records import Asked, Copies, SearchAnswer, SharedConcept
 from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.markup import Markup, element, join, prose
 from counterpoint.report.picture_sheets import data_address
@@ -36,7 +36,17 @@ def _page(result: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup
     reading = element("p", prose(" ".join(hide_folders(words) for words in result.reading)), class_="note")
     if isinstance(result, Copies):
         header = plain_header("Counterpoint looks for near-duplicates", printable(result.run), facts)
-        groups = [_group(place, group, addresses) for place, group in enumerate(result.groups[:MAX_GROUPS], start=1)]
+        groups = []
+        for place, group in enumerate(result.groups[:MAX_GROUPS], start=1):
+            split = ", trained on and held out" if group.crosses_split else ""
+            similarity = f"least cosine {group.least_similarity:.3f}"
+            title = f"Group {place}: {count(len(group.rows), 'sample')}, {similarity}{split}"
+            items = [
+                _item(addresses.get(f"row-{row}"), name, "", f"row {number(row)}{f', {label}' if label else ''}")
+                for row, name, label in zip(group.rows, group.names, group.labels, strict=True)
+            ]
+            copies = element("ol", items, class_="hits")
+            groups.append(element("article", element("h3", title), copies, class_="group"))
         total = sum(len(group.rows) for group in result.groups)
         words = f"{count(len(result.groups), 'group')} of near-duplicates with {count(total, 'sample')}."
         if len(result.groups) > MAX_GROUPS:
@@ -84,13 +94,3 @@ def _share_bar(concept: SharedConcept) -> Markup:
 
 def _picture(address: str | None, name: str) -> Markup | None:
     return None if address is None else element("img", src=address, alt=printable(name))
-
-
-def _group(place: int, group: CopyGroup, addresses: Mapping[str, str]) -> Markup:
-    split = ", trained on and held out" if group.crosses_split else ""
-    title = f"Group {place}: {count(len(group.rows), 'sample')}, least cosine {group.least_similarity:.3f}{split}"
-    items = [
-        _item(addresses.get(f"row-{row}"), name, "", f"row {number(row)}{f', {label}' if label else ''}")
-        for row, name, label in zip(group.rows, group.names, group.labels, strict=True)
-    ]
-    return element("article", element("h3", title), element("ol", items, class_="hits"), class_="group")

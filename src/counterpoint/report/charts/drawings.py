@@ -63,10 +63,16 @@ def line_drawing(
             # Below the line only if the label does not run into the axis.
             label_y = y + 15 if reference.is_below and y + 22 < frame.y_end else y - 6
             level_labels.append(text(frame.x_end, label_y, reference.label, class_="label halo end"))
+        area = None
+        if band and len(band.x):
+            upper = [(frame.px(x), frame.py(min(y, frame.y.high))) for x, y in zip(band.x, band.high, strict=True)]
+            lower = [(frame.px(x), frame.py(max(y, frame.y.low))) for x, y in zip(band.x, band.low, strict=True)]
+            outline = "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in [*upper, *reversed(lower)])
+            area = element("path", d=f"M{outline}Z", class_="band")
         # The order is that of painting: labels of levels lie over the lines, lines over the levels.
         content = [
             frame.axes(),
-            _band(frame, band) if band and len(band.x) else None,
+            area,
             levels,
             [_stroke(frame, line) for line in drawn],
             _end_labels(frame, drawn),
@@ -123,13 +129,6 @@ def _stroke(frame: Frame, line: Line) -> Markup:
         pen = "L"
     dash = line.style.dash or None
     return element("path", d="".join(pieces), class_=f"line {line.style.colour}", stroke_dasharray=dash)
-
-
-def _band(frame: Frame, band: Band) -> Markup:
-    upper = [(frame.px(x), frame.py(min(y, frame.y.high))) for x, y in zip(band.x, band.high, strict=True)]
-    lower = [(frame.px(x), frame.py(max(y, frame.y.low))) for x, y in zip(band.x, band.low, strict=True)]
-    outline = "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in [*upper, *reversed(lower)])
-    return element("path", d=f"M{outline}Z", class_="band")
 
 
 def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
@@ -189,7 +188,15 @@ def interval_drawing(
         if zero is not None:
             path = f"M{coordinate(_x_position(axis, span, zero))} {coordinate(HEADING - 14)}V{coordinate(y + 4)}"
             line = element("path", d=path, class_="zero")
-        return svg((width, y + 44), words, _ticks(axis, span, y + 4), line, content, class_="chart")
+        ticks = [(_x_position(axis, span, value), label) for value, label in axis.ticks]
+        grid = [
+            element("path", d=f"M{coordinate(x)} {coordinate(HEADING - 14)}V{coordinate(y + 4)}", class_="grid")
+            for x, _ in ticks
+        ]
+        tick_labels = [text(x, y + 20, label, class_="tick middle") for x, label in ticks]
+        axes = element("g", grid, tick_labels, class_="axes")
+        title = text(span[1], y + 40, axis.title, class_="axis-title end")
+        return svg((width, y + 44), words, axes, title, line, content, class_="chart")
 
     return draw
 
@@ -208,16 +215,6 @@ def _interval(item: tuple[float, float, float, Style], axis: Axis, span: tuple[f
     # First end stroke, back to its middle, across, second end stroke.
     path = f"M{coordinate(x_low)} {coordinate(y - 4)}v8m0 -4H{coordinate(x_high)}m0 -4v8"
     return join(element("path", d=path, class_=f"whisker {style.colour}"), marker(style, x_value, y, 4.5))
-
-
-def _ticks(axis: Axis, span: tuple[float, float], y: float) -> Markup:
-    places = [(_x_position(axis, span, value), label) for value, label in axis.ticks]
-    lines = [
-        element("path", d=f"M{coordinate(x)} {coordinate(HEADING - 14)}V{coordinate(y)}", class_="grid")
-        for x, _ in places
-    ]
-    labels = [text(x, y + 16, label, class_="tick middle") for x, label in places]
-    return join(element("g", lines, labels, class_="axes"), text(span[1], y + 36, axis.title, class_="axis-title end"))
 
 
 def _x_position(axis: Axis, span: tuple[float, float], value: float) -> float:

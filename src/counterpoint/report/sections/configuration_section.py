@@ -28,7 +28,16 @@ def configuration_section(runs: Sequence[RunRecord]) -> Markup:
         rows = [[title, *(value or "–" for value in values)] for title, values in entries]
         card = data_table("Run card", ["", *(run_tag(run) for run in runs)], rows)
         card = element("div", card, class_="run-card-table")
-    return join(element("h3", "Run card"), card, _skipped(runs), element("h3", "Settings"), tables, absent)
+    folds = []
+    for run in runs:
+        if skipped := run.card.skipped:
+            rows = [[item.name, item.reason] for item in skipped[:MAX_SKIPPED]]
+            summary = element("summary", f"{count(len(skipped), 'file')} of {run.name} skipped")
+            table = data_table(f"Skipped files of {run.name}", ["file", "reason"], rows)
+            more = len(skipped) - len(rows)
+            rest = f"{count(more, 'more file')}, listed in run.json" if more else ""
+            folds.append(element("details", summary, table, element("p", rest, class_="note"), class_="more"))
+    return join(element("h3", "Run card"), card, folds, element("h3", "Settings"), tables, absent)
 
 
 def why(run: RunRecord, name: str) -> str:
@@ -116,19 +125,6 @@ FACTS: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("versions", _versions),
     ("command", _joined("command")),
 )
-
-
-def _skipped(runs: Sequence[RunRecord]) -> list[Markup]:
-    folds = []
-    for run in runs:
-        if skipped := run.card.skipped:
-            rows = [[item.name, item.reason] for item in skipped[:MAX_SKIPPED]]
-            summary = element("summary", f"{count(len(skipped), 'file')} of {run.name} skipped")
-            table = data_table(f"Skipped files of {run.name}", ["file", "reason"], rows)
-            more = len(skipped) - len(rows)
-            rest = f"{count(more, 'more file')}, listed in run.json" if more else ""
-            folds.append(element("details", summary, table, element("p", rest, class_="note"), class_="more"))
-    return folds
 
 
 def _answer(run: RunRecord) -> str:

@@ -153,7 +153,18 @@ def side_by_side(runs: Sequence[RunRecord]) -> Markup:
     rows = [_row(headline, runs) for headline in headlines]
     head = ["", *(run_tag(run) for run in runs), "in words"]
     table = element("div", data_table("Headline numbers of the runs", head, rows), class_="headline")
-    how = element("details", element("summary", "What the answer is based on"), _caveat(runs), class_="more")
+    seeds = sorted({str(run.card.seed) for run in runs if run.card.seed is not None})
+    here = f" ({'seed' if len(seeds) == 1 else 'seeds'} {listing(seeds)} here)" if seeds else ""
+    titles = [headline.metric.title for headline in HEADLINES if headline.metric.is_higher_better is None]
+    described = listing([titles[0], *(title.lower() for title in titles[1:])])
+    caveat = (
+        "▲ marks a lead: a run that is told apart from every other one on the same queries (exact McNemar test, 5 %, "
+        "corrected by Holm where there are more than two runs). Overlapping intervals prove nothing. They are 95 % "
+        f"Wilson intervals over the queries; neither they nor the test cover what another seed would change{here}; "
+        f"counterpoint compare does, given several seeds. {described} describe a run: more is not always better."
+    )
+    basis = element("p", prose(caveat), class_="note")
+    how = element("details", element("summary", "What the answer is based on"), basis, class_="more")
     fingerprints = {run.card.data_fingerprint for run in runs if run.card.data_fingerprint}
     queries = {run.evaluation.split.num_queries for run in runs if run.evaluation}
     notice = ""
@@ -182,20 +193,6 @@ def _cell(headline: Headline, run: RunRecord, ahead: RunRecord | None) -> Child:
     details = [interval(row.low, row.high, unit)] if row else []
     details += [f"{name} {figure_of(unit, baseline.figure)}" for name, baseline in beside]
     return join(words, [element("span", text, class_="of-what") for text in details if text])
-
-
-def _caveat(runs: Sequence[RunRecord]) -> Markup:
-    seeds = sorted({str(run.card.seed) for run in runs if run.card.seed is not None})
-    here = f" ({'seed' if len(seeds) == 1 else 'seeds'} {listing(seeds)} here)" if seeds else ""
-    described = [headline.metric.title for headline in HEADLINES if headline.metric.is_higher_better is None]
-    names = listing([described[0], *(name.lower() for name in described[1:])])
-    words = (
-        "▲ marks a lead: a run that is told apart from every other one on the same queries (exact McNemar test, 5 %, "
-        "corrected by Holm where there are more than two runs). Overlapping intervals prove nothing. They are 95 % "
-        f"Wilson intervals over the queries; neither they nor the test cover what another seed would change{here}; "
-        f"counterpoint compare does, given several seeds. {names} describe a run: more is not always better."
-    )
-    return element("p", prose(words), class_="note")
 
 
 def _pairs(headline: Headline, runs: Sequence[RunRecord]) -> list[RunPair]:

@@ -216,10 +216,10 @@ def _groups(numbers_N: NDArray[np.int64], name: Callable[[int], str]) -> Groups:
 
 def legend(groups: Groups, num_samples: int) -> Markup:
     """List the groups with their marks; a script makes the list interactive."""
-    items = [
-        element("li", _sign(group), element("bdi", name), " ", element("span", number(size), class_="size"))
-        for group, (name, size) in enumerate(zip(groups.names, groups.sizes, strict=True))
-    ]
+    items = []
+    for group, (name, size) in enumerate(zip(groups.names, groups.sizes, strict=True)):
+        sign = element("span", RUN_SIGNS[marker_of(group)], class_=f"sign {colour_of(group)}", aria_hidden="true")
+        items.append(element("li", sign, element("bdi", name), " ", element("span", number(size), class_="size")))
     rest = num_samples - sum(groups.sizes)
     if rest:
         items.append(
@@ -236,10 +236,6 @@ def colour_of(group: int) -> str:
 def marker_of(group: int) -> int:
     """Number of the marker of a group: no two groups have both colour and marker in common."""
     return (group + group // NUM_COLOURS) % len(RUN_SIGNS)
-
-
-def _sign(group: int) -> Markup:
-    return element("span", RUN_SIGNS[marker_of(group)], class_=f"sign {colour_of(group)}", aria_hidden="true")
 
 
 def still_map(layout: Drawn, groups: Groups | None, words: str) -> Markup:

@@ -26,20 +26,6 @@ UNFINISHED = {
 }
 
 
-def _neighbour_rows(run: RunRecord, pictures: PicturePlaces | None, num_queries: int) -> Markup | None:
-    """Show samples beside their neighbours: as pictures, or by name and class if there are none."""
-    samples = run.collection
-    if samples is None or len(samples) < 2:
-        return None
-    # The rule looks at no result: evenly spaced in the order of the classes.
-    order_N = np.argsort(samples.labels_N, kind="stable") if len(samples.labels_N) else np.arange(len(samples))
-    inner = evenly_chosen(len(order_N), num_queries + 2)[1:-1] or range(len(order_N))
-    items = [_row(samples, int(order_N[at]), pictures) for at in inner[:num_queries]]
-    caption = element("figcaption", element("strong", "What lies nearest"), " ", _words(samples, pictures is not None))
-    look = "nearest" if pictures else "nearest in-words"
-    return element("figure", caption, element("ol", items, class_=look))
-
-
 def _same_class_words(samples: Collection) -> str:
     """Say how many of the nearest have the class of their sample, beside chance; empty without labels."""
     labels_N = samples.labels_N
@@ -90,13 +76,25 @@ def _name_and_class(samples: Collection, at: int) -> str:
 
 
 def _fill(runs: Sequence[RunRecord], step: int) -> Markup:
-    pictures = pictures_of(runs, step)
+    sheets = pictures_of(runs, step)
     verdicts = columns([_verdict(run, len(runs)) for run in runs])
     figures = join(side_by_side(runs), columns([_worst(run) for run in runs])) if len(runs) > 1 else None
-    # The rows of all runs together fit on the first screen.
-    rows = [_neighbour_rows(run, pictures.get(run.order), max(1, NUM_QUERIES // len(runs))) for run in runs]
-    near = columns([[run_title(run, len(runs)), row] for run, row in zip(runs, rows, strict=True) if row])
-    return join(drawn_sheets(pictures, step), verdicts, figures, near if any(rows) else None)
+    # Samples beside their neighbours: as pictures, or by name and class if there are none. The rows of all runs
+    # together fit on the first screen.
+    near, num_queries = [], max(1, NUM_QUERIES // len(runs))
+    for run in runs:
+        samples, pictures = run.collection, sheets.get(run.order)
+        if samples is None or len(samples) < 2:
+            continue
+        # The rule looks at no result: evenly spaced in the order of the classes.
+        order_N = np.argsort(samples.labels_N, kind="stable") if len(samples.labels_N) else np.arange(len(samples))
+        inner = evenly_chosen(len(order_N), num_queries + 2)[1:-1] or range(len(order_N))
+        items = [_row(samples, int(order_N[at]), pictures) for at in inner[:num_queries]]
+        words = _words(samples, pictures is not None)
+        caption = element("figcaption", element("strong", "What lies nearest"), " ", words)
+        rows = element("ol", items, class_="nearest" if pictures else "nearest in-words")
+        near.append([run_title(run, len(runs)), element("figure", caption, rows)])
+    return join(drawn_sheets(sheets, step), verdicts, figures, columns(near) if near else None)
 
 
 def finding_anchor(run: RunRecord, place: int) -> str:
@@ -118,7 +116,16 @@ def _verdict(run: RunRecord, num_runs: int) -> Markup:
         words = element("p", fault, " ", prose(run.diagnosis.verdict, run.path), class_="lede")
         limits = element("p", run.diagnosis.limits, class_="of-what") if run.diagnosis.limits else None
         judgement = join(element("p", _plain_answer(run), class_="word"), words, limits)
-    content = join(tag, _unfinished(run), judgement)
+    notice = None
+    if run.card.status != "finished":
+        # The planned number of epochs is known only if the settings are.
+        planned = run.settings.get("epochs", "")
+        num_epochs = count(len(run.epochs), "epoch")
+        done = f"{len(run.epochs)} of {planned} epochs" if planned.isdigit() else num_epochs
+        status = UNFINISHED.get(run.card.status, f"This run is not finished (status: {run.card.status or 'unknown'})")
+        state = f"{status}: {done} so far. What follows describes an unfinished encoder."
+        notice = element("p", state, class_="notice")
+    content = join(tag, notice, judgement)
     if num_runs > 1:  # they have one table of figures
         return element("div", content, class_="verdict")
     unmeasured = missing(run, "Accuracies were not measured.", "evaluate")
@@ -142,17 +149,6 @@ def _worst(run: RunRecord) -> Markup | None:
     title = element("h3", badge(finding.level), " ", prose(finding.title or finding.name, run.path))
     parts = [title, remedy, element("p", link)]
     return element("div", parts, class_=f"card worst level-{finding.level}")
-
-
-def _unfinished(run: RunRecord) -> Markup | None:
-    if run.card.status == "finished":
-        return None
-    # The planned number of epochs is known only if the settings are.
-    planned = run.settings.get("epochs", "")
-    num_epochs = count(len(run.epochs), "epoch")
-    done = f"{len(run.epochs)} of {planned} epochs" if planned.isdigit() else num_epochs
-    status = UNFINISHED.get(run.card.status, f"This run is not finished (status: {run.card.status or 'unknown'})")
-    return element("p", f"{status}: {done} so far. What follows describes an unfinished encoder.", class_="notice")
 
 
 def _plain_answer(run: RunRecord) -> str:
