@@ -121,7 +121,15 @@ def read_words(name: str, words: Sequence[str]) -> list[Any]:
     """
     parser, model = build_parser(name), get_type_hints(load_verb(name).run)["flags"]
     namespace = parser.parse_strictly(words)
-    _take_set(namespace, parser.settable)
+    # Settings of --set stand in the place of those that have a flag.
+    for text in getattr(namespace, "set", None) or ():
+        path, sign, value = text.partition("=")
+        path = path.strip().replace("-", "_")
+        if not sign:
+            raise UsageError(f"--set takes NAME=VALUE, such as --set optim.name=sgd, got {text!r}")
+        if path not in parser.settable:
+            raise UsageError(gone(path) or f"command line: unknown setting {path!r}{nearest(path, parser.settable)}")
+        setattr(namespace, path, value)
     texts = {name: getattr(namespace, name, None) for name in model.model_fields}
     values = {
         name: _value(name, model.model_fields[name], text) for name, text in texts.items() if text not in (None, [])
@@ -207,18 +215,6 @@ def _add_settings(parser: Parser, sections: Sequence[str], often: Collection[str
         metavar="NAME=VALUE",
         help=f"{which}, such as --set {example}, or for short --{example.replace('=', ' ')}; may be repeated",
     )
-
-
-def _take_set(namespace: argparse.Namespace, paths: Collection[str]) -> None:
-    """Put the settings of ``--set`` in the place of those that have a flag."""
-    for text in getattr(namespace, "set", None) or ():
-        path, sign, value = text.partition("=")
-        path = path.strip().replace("-", "_")
-        if not sign:
-            raise UsageError(f"--set takes NAME=VALUE, such as --set optim.name=sgd, got {text!r}")
-        if path not in paths:
-            raise UsageError(gone(path) or f"command line: unknown setting {path!r}{nearest(path, paths)}")
-        setattr(namespace, path, value)
 
 
 def _read_settings(namespace: argparse.Namespace, paths: Collection[str]) -> dict[str, Any]:

@@ -75,7 +75,18 @@ def is_running(pid: int) -> bool:
     (True, False)
     """
     if sys.platform == "win32":  # where signal 0 would end the process
-        return _is_running_on_windows(pid)
+        import _winapi  # deferred: Windows alone has it
+
+        try:
+            handle = _winapi.OpenProcess(SYNCHRONIZE, False, pid)
+        except PermissionError:  # another user's
+            return True
+        except (OSError, OverflowError):
+            return False
+        try:
+            return _winapi.WaitForSingleObject(handle, 0) == _winapi.WAIT_TIMEOUT
+        finally:
+            _winapi.CloseHandle(handle)
     try:
         os.kill(pid, 0)  # signal 0 is not sent: it only asks whether the process is there
         # One that was killed stays in the table of processes until its parent asks for it, which may be never.
@@ -124,21 +135,6 @@ def peak_memory() -> float | None:
         return None
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _is_running_on_windows(pid: int) -> bool:
-    import _winapi  # deferred: Windows alone has it
-
-    try:
-        handle = _winapi.OpenProcess(SYNCHRONIZE, False, pid)  # pyright: ignore
-    except PermissionError:  # another user's
-        return True
-    except (OSError, OverflowError):
-        return False
-    try:
-        return _winapi.WaitForSingleObject(handle, 0) == _winapi.WAIT_TIMEOUT  # pyright: ignore
-    finally:
-        _winapi.CloseHandle(handle)  # pyright: ignore
 
 
 def _windows_memory() -> list[int]:

@@ -141,7 +141,14 @@ def _queries_of(collection: SearchedSamples, word: Any) -> list[_Query]:
     if hasattr(word, "__array__") and not is_row:
         return _sample_queries(collection, to_samples(word, name="queries"), "query")
     if isinstance(word, str | Path) and os.path.exists(word):  # False for "" and for what is no path
-        return _path_queries(collection, Path(word))
+        path = Path(word)
+        if path.is_file() and path.suffix.lower() in SUFFIXES:
+            return [_picture_query(collection, path)]
+        source = open_queries(collection.subject.opens, str(path), None, part={}, reporter=collection.reporter)
+        queries = _sample_queries(collection, source.store.fetch(list(range(min(len(source), MOST_QUERIES + 1)))), "")
+        labels = source.classes() or [None] * len(queries)
+        named = zip(queries, source.sample_names, labels, strict=False)
+        return [replace(query, name=name, label=label) for query, name, label in named]
     text, names = str(word), collection.names
     if is_row or (isinstance(word, str) and word.isascii() and word.isdigit() and word not in names):
         row = int(text)
@@ -153,17 +160,6 @@ def _queries_of(collection: SearchedSamples, word: Any) -> list[_Query]:
         source = collection.subject.source.name
         raise UsageError(f"{text!r} is not a file, row or sample name of {source}{nearest(text, names)}")
     return [_Query(names[row], collection.vectors(torch.tensor([row]))[0], row, None, collection.labels[row])]
-
-
-def _path_queries(collection: SearchedSamples, path: Path) -> list[_Query]:
-    subject = collection.subject
-    if path.is_file() and path.suffix.lower() in SUFFIXES:
-        return [_picture_query(collection, path)]
-    source = open_queries(subject.opens, str(path), None, part={}, reporter=collection.reporter)
-    queries = _sample_queries(collection, source.store.fetch(list(range(min(len(source), MOST_QUERIES + 1)))), "")
-    labels = source.classes() or [None] * len(queries)
-    named = zip(queries, source.sample_names, labels, strict=False)
-    return [replace(query, name=name, label=label) for query, name, label in named]
 
 
 def _picture_query(collection: SearchedSamples, path: Path) -> _Query:

@@ -72,32 +72,6 @@ def run(flags: ListFlags) -> None:
         print("\n".join(fill(f"  {name:<{first - 2}}{sentence}") for name, sentence in rows.items()))
 
 
-def _encoders() -> Mapping[str, str]:
-    """List the encoders of the catalogue and of libraries, and the forms in which others are named."""
-    libraries = catalogue_sentences("nn/foreign.py", "LIBRARIES")
-    return {
-        **catalogue_sentences("nn/encoders.py"),
-        **{f"{prefix}NAME": sentence for prefix, sentence in libraries.items()},
-        "package.module:name": "what makes a module of your own; in Python, the module itself: encoder=module",
-        "(train)": "takes the names down to timm:NAME; evaluate, diagnose and embed take all as --encoder",
-        "(weights)": "evaluate --weights FILE, train --init FILE: of any framework, docs/foreign-encoders.md",
-    }
-
-
-def _losses() -> Mapping[str, str]:
-    sentences = {name: text.replace("``", "") for name, text in catalogue_sentences("losses").items()}
-    return {name: sentences[name] for name in (*USED_MOST, *(name for name in sentences if name not in USED_MOST))}
-
-
-def _views() -> Mapping[str, str]:
-    neutral, presets = vars(PRESETS["none"]), {name: vars(plan) for name, plan in PRESETS.items()}
-    changes = {
-        name: [f"{key.replace('_', '-')} {value}" for key, value in plan.items() if value != neutral[key]]
-        for name, plan in presets.items()
-    }
-    return {name: ", ".join(words) or "views equal the sample" for name, words in changes.items()}
-
-
 def catalogue_sentences(place: str, name: str = "CATALOGUE", parts: str = "") -> Mapping[str, str]:
     """Read a sentence for each name of a catalogue: its text, or a line of a docstring; no module is loaded.
 
@@ -127,9 +101,26 @@ def catalogue_sentences(place: str, name: str = "CATALOGUE", parts: str = "") ->
 LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "data": lambda: {**catalogue_sentences("data/sets"), **catalogue_sentences("data/formats")},
     "methods": lambda: {name: f"{method.sentence} ({method.source})" for name, method in METHODS.items()},
-    "encoders": _encoders,
-    "losses": _losses,
-    "views": _views,
+    "encoders": lambda: {
+        **catalogue_sentences("nn/encoders.py"),
+        **{f"{prefix}NAME": text for prefix, text in catalogue_sentences("nn/foreign.py", "LIBRARIES").items()},
+        "package.module:name": "what makes a module of your own; in Python, the module itself: encoder=module",
+        "(train)": "takes the names down to timm:NAME; evaluate, diagnose and embed take all as --encoder",
+        "(weights)": "evaluate --weights FILE, train --init FILE: of any framework, docs/foreign-encoders.md",
+    },
+    "losses": lambda: {
+        name: text.replace("``", "")
+        for name, text in {**dict.fromkeys(USED_MOST, ""), **catalogue_sentences("losses")}.items()
+    },
+    "views": lambda: {
+        name: ", ".join(
+            f"{key.replace('_', '-')} {value}"
+            for key, value in vars(plan).items()
+            if value != getattr(PRESETS["none"], key)
+        )
+        or "views equal the sample"
+        for name, plan in PRESETS.items()
+    },
     "metrics": lambda: {
         metric.name: f"{metric.definition.partition('. ')[0].rstrip('.')} ({metric.source})"
         for package in ("evaluation", "diagnostics")
