@@ -241,8 +241,8 @@ def test_the_quick_start_shows_what_its_commands_print(workplace: Path) -> None:
             assert not line or is_printed(line, output), f"{block.place}: {line}\n{output}"
 
 
-# Runs that examples of verbs name, and what trains them; of some, steps 40, 80 and 300 are asked for.
-MANY_STEPS = " --batch-size 4 --engine.checkpoint-steps 20 --engine.keep 40"
+# Runs that examples of verbs name, and what trains them; of some, steps 100, 200 and 300 are asked for.
+MANY_STEPS = " --batch-size 4 --engine.checkpoint-steps 100 --engine.keep 4"
 TRAINED = {
     "ncl": f"{DIGITS} runs/ncl --method ncl",
     "simclr": f"{DIGITS} runs/simclr",

@@ -6,7 +6,7 @@ given, they decide.
 examples:
   counterpoint select runs/simclr runs/ncl
   counterpoint select runs/ncl --checkpoint all
-  counterpoint select runs/ncl@40 runs/ncl@80 runs/simclr --json
+  counterpoint select runs/ncl@100 runs/ncl@200 runs/simclr --json
   counterpoint select runs/simclr runs/ncl --labels some.csv
   counterpoint select runs/simclr runs/ncl --data photos/ --engine ray"""
 
