@@ -19,7 +19,7 @@ LIMITED |= {f"os.{name}" for name in (
 LIMITED |= {f"signal.{name}" for name in ("SIGALRM", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1", "SIGUSR2", "signal")}
 # One module for each concern: files, processes and memory; locks; signals; threads.
 ALLOWED = {
-    "core/operating_system.py", "core/run_lock.py", "core/stop_signals.py", "core/process_setup.py",
+    "core/operating_system.py", "core/run_lock.py", "engine/stop_signals.py", "core/process_setup.py",
     "core/thread_parts.py",
 }  # fmt: skip
 # Of losses and theory those that start threads, look at the processor or refuse: others do nothing that a system does.
@@ -40,7 +40,7 @@ from counterpoint.theory import optimal_geometry
 from counterpoint.core import operating_system as system
 from counterpoint.core.files import dead_siblings, temporary_sibling, write_text
 from counterpoint.core.run_lock import LOCK, is_locked, lock_run
-from counterpoint.core.stop_signals import SIGNALS
+from counterpoint.engine.stop_signals import SIGNALS
 from counterpoint.core.stored_rows import StoredRows, new_array
 folder = pathlib.Path(sys.argv[1])
 assert not is_locked(folder)

@@ -223,6 +223,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "preview of vectors": ("preview --data vectors.npy --out new.png", ["preview draws images"]),
     "preview into another format": ("preview --data images.npz --out new.jpg", ["must end in .png"]),
     "preview into a missing folder": ("preview --data images.npz --out nowhere/new.png", ["folder nowhere"]),
+    "report into a missing folder": ("report run --out nowhere/new.html", ["folder nowhere"]),
     "preview of nothing": ("preview --data images.npz --out new.png --samples 0", ["--samples", "between 1 and 64"]),
     "preview over a file": ("preview --data images.npz --out kept.png", ["kept.png exists", "--overwrite"]),
     "preview of too many": ("preview --data images.npz --out new.png --columns 65", ["--columns", "between 1 and 64"]),

@@ -24,8 +24,8 @@ from counterpoint.core.errors import (
 )
 from counterpoint.core.process_setup import at_work
 from counterpoint.core.ranks import Ranks, read_ranks
-from counterpoint.core.stop_signals import is_sigterm, sigterm_as_exception
 from counterpoint.core.terminal_text import shown
+from counterpoint.engine.stop_signals import is_sigterm, sigterm_as_exception
 
 OK, FAILED, USAGE, KEYBOARD, TERMINATED = 0, 1, 2, 130, 143
 TRAINING = ("train", "resume", "fine-tune")  # verbs that handle signals themselves: `stop_on_signals`

@@ -7,11 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from counterpoint.core.errors import CounterpointError, RunError
+from counterpoint.core.errors import CounterpointError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run, SeedRuns
 from counterpoint.core.terminal_text import shown, shown_lines
+from counterpoint.core.user_files import check_parent
 
 Level = Literal["note", "warning", "severe"]
 UNHEALTHY = 3  # exit code
@@ -82,8 +83,7 @@ def page_writer(out: str | None, name: str) -> Callable[[Any], Path | None]:
     module, target = import_module(f"counterpoint.report.{name}_page"), Path(out)
     kind, render = getattr(module, f"{name.upper()}_PAGE"), getattr(module, f"render_{name}")
     check_target(kind, target)
-    if not target.parent.is_dir():
-        raise RunError(f"cannot write {target}: {target.parent} is not a folder; make it first or choose another --out")
+    check_parent(target)
     return lambda record: write_page(target, render(record))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from counterpoint.core.errors import RunError, StoreError, UsageError
 from counterpoint.core.operating_system import host_name, is_running, open_to_flush, open_unlinked
-from counterpoint.core.user_files import Address, open_regular, read_text
+from counterpoint.core.user_files import Address, check_parent, open_regular, read_text
 
 UNTOUCHED = "the earlier content is untouched"
 TEMPORARY = ".tmp"  # in the names of files that are not finished
@@ -273,8 +273,7 @@ def check_new_file(path: Path, suffixes: Collection[str], *, overwrite: bool | N
     if path.is_dir() or (path.exists() and not overwrite):
         replace = "" if path.is_dir() or overwrite is None else "replace it with --overwrite, or "
         raise RunError(f"{path} exists; {replace}choose another {flag}")
-    if not isinstance(path, Address) and not path.parent.is_dir():
-        raise RunError(f"the folder {path.parent} does not exist; make it first or choose another {flag}")
+    check_parent(path, flag=flag)
 
 
 def files_in(folder: Path) -> list[str]:
@@ -292,8 +291,7 @@ def check_target(target: Path, *, overwrite: bool) -> bool:
     Raises:
         RunError: something is there that is not ours, or that may not be replaced, or its folder does not exist.
     """
-    if not target.parent.is_dir():
-        raise RunError(f"the folder {target.parent} does not exist; make it first or choose another --out")
+    check_parent(target)
     settle(target)
     is_free = target.is_dir() and not target.is_symlink() and not any(target.iterdir())
     if is_free or not (target.exists() or target.is_symlink()):

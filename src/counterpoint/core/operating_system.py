@@ -1,6 +1,6 @@
 """Differences of Linux, macOS and Windows: files opened, flushed and read at a place, processes, memory, processor.
 
-Locks are taken in ``run_lock`` and signals are heeded in ``core.stop_signals``, nowhere else.
+Locks are taken in ``run_lock`` and signals are heeded in ``engine.stop_signals``, nowhere else.
 """
 
 import contextlib

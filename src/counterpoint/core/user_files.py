@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
-from counterpoint.core.errors import CounterpointError, StoreError, UsageError, first_line
+from counterpoint.core.errors import CounterpointError, RunError, StoreError, UsageError, first_line
 from counterpoint.core.operating_system import NO_WAIT
 
 Answer = TypeVar("Answer")
@@ -249,6 +249,16 @@ def absolute(path: str | Path) -> str:
 def exists(path: Path) -> bool:
     """Tell whether anything is at a path; False for a name on disk that is too long, where ``Path.exists`` raises."""
     return path.exists() if isinstance(path, Address) else os.path.exists(path)
+
+
+def check_parent(path: Path, *, flag: str = "--out") -> None:
+    """Require that the folder in which something will be written exists; an object store has none.
+
+    Raises:
+        RunError: there is no such folder.
+    """
+    if not isinstance(path, Address) and not path.parent.is_dir():
+        raise RunError(f"the folder {path.parent} does not exist; make it first or choose another {flag}")
 
 
 def require_arrow(what: str) -> Any:

@@ -14,7 +14,6 @@ from counterpoint.core.dist import ranks_that_differ, world_size
 from counterpoint.core.errors import CounterpointError, InterruptedRunError, LoneTrainingError, RunError, first_line
 from counterpoint.core.run_records import EpochRecord
 from counterpoint.core.rundir import RUN, append_line, log_hash
-from counterpoint.core.stop_signals import StopRequest, stop_on_signals
 from counterpoint.core.torch_state import GENERATOR, own_draws
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import (
@@ -30,6 +29,7 @@ from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_firs
 from counterpoint.engine.progress import Reporter, TrainingDisplay
 from counterpoint.engine.replay import StepRecord, record_step, weights_digest
 from counterpoint.engine.step import StepOutcome, take_step
+from counterpoint.engine.stop_signals import StopRequest, stop_on_signals
 
 
 @dataclass

@@ -7,6 +7,7 @@ from pathlib import Path
 from counterpoint.core.errors import CounterpointError, RunError, UsageError, first_line
 from counterpoint.core.run import Run, as_run, display_names, listed
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.user_files import check_parent
 from counterpoint.report.charts.figures import MAX_RUNS, run_tag
 from counterpoint.report.document import PageKind, PageSection, check_target, document, write_page
 from counterpoint.report.map_layout import make_map
@@ -52,7 +53,8 @@ def report(
 
     Raises:
         UsageError: no run, more than six, or one twice.
-        RunError: not a run folder, a damaged file in it, or ``out`` cannot be written or is not a report.
+        RunError: not a run folder, a damaged file in it, or ``out`` is in no folder, cannot be written or is not a
+            report.
     """
     page_runs = [as_run(run) for run in listed(runs)]
     folders = [run.path for run in page_runs]
@@ -72,6 +74,7 @@ def report(
         target = Path(os.path.commonpath(places)) / RunFolder(folders[0]).report.name
     # Refuse before the work: what a run lacks takes long to make.
     check_target(RUN_PAGE, target)
+    check_parent(target)
     gaps = [_untrained(run.folder, SHOWN_VERBS) for run in page_runs] if bare else complete(page_runs, quiet=quiet)
     records = tuple(
         read_run(folder, name=name, order=order, gaps=gaps[order])

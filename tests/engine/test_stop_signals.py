@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from counterpoint.core.stop_signals import SIGNALS, stop_on_signals
+from counterpoint.engine.stop_signals import SIGNALS, stop_on_signals
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
