@@ -23,7 +23,8 @@ from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import memory_source
 from counterpoint.evaluation.map_samples import write_collection
 from counterpoint.report.map_layout import make_map
-from counterpoint.report.page import MAX_BYTES, report
+from counterpoint.report.page import MAX_BYTES
+from counterpoint.report.reporting import report
 from counterpoint.runs.run_files import create_run
 from counterpoint.runs.sample_collection import collect
 

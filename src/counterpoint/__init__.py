@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from counterpoint.export.hub import push_to_hub as push_to_hub
     from counterpoint.nn.trained import Encoder as Encoder
     from counterpoint.nn.trained import load as load
-    from counterpoint.report.page import report as report
+    from counterpoint.report.reporting import report as report
     from counterpoint.runs.comparison import compare as compare
     from counterpoint.runs.comparison_record import Comparison as Comparison
     from counterpoint.runs.curvature_record import HessianSpectrum as HessianSpectrum
@@ -100,7 +100,7 @@ _DEFERRED = {
     "preview": "counterpoint.runs.preview",
     "push_to_hub": "counterpoint.export.hub",
     "recommend": "counterpoint.audit.recommending",
-    "report": "counterpoint.report.page",
+    "report": "counterpoint.report.reporting",
     "resume": "counterpoint.runs.training",
     "search": "counterpoint.search.searching",
     "select": "counterpoint.runs.selection",

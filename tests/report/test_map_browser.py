@@ -6,7 +6,7 @@ from run_folders import dense_embedding, sparse_embedding, toy_samples
 from test_map_section import with_samples
 from test_report_browser import REST, box_at_rest, browser, visit  # noqa: F401  (fixtures)
 
-from counterpoint.report.page import report
+from counterpoint.report.reporting import report
 
 pytestmark = pytest.mark.thorough
 

@@ -11,7 +11,7 @@ import pytest
 from run_folders import attack_everything, dense_embedding, edit_json, sparse_embedding, toy_samples
 from test_map_section import with_samples
 
-from counterpoint.report.page import report
+from counterpoint.report.reporting import report
 
 pytestmark = pytest.mark.thorough
 

@@ -14,7 +14,7 @@ from run_folders import edit_json
 
 import counterpoint as cp
 from counterpoint.core.files import sealed_text
-from counterpoint.report.page import report
+from counterpoint.report.reporting import report
 from hit_rows import hit_values
 
 SMALL: dict[str, Any] = {"epochs": 1, "batch_size": 16, "encoder": "mlp", "projector": {"hidden": 8, "features": 8}}

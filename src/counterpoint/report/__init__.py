@@ -2,4 +2,4 @@
 
 from counterpoint.core.catalogues import call_as
 
-call_as(__name__, "page.report")
+call_as(__name__, "reporting.report")
