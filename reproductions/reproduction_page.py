@@ -18,7 +18,7 @@ REPRODUCTION_PAGE = PageKind(
     "page of a reproduction",
     "figure.html",
     Markup('<meta name="generator" content="counterpoint theory">'),
-    styles=("style.css", "theory_style.css"),
+    styles=("style.css", Path(__file__).with_name("reproduction_style.css")),
 )
 LEVEL_OF_VERDICT = {True: "good", False: "warning", None: "note"}
 # Verdicts of claims that were put to a test: of one, and of several.

@@ -47,14 +47,14 @@ class PageKind:
         name: the name of such a page.
         example: a file name for such a page.
         generator: the tag by which an earlier page is recognised.
-        styles: style sheets of this package.
+        styles: style sheets: names of this package, or absolute paths of others.
         scripts: scripts of this package, run in their order; without one, the page's policy forbids any.
     """
 
     name: str
     example: str
     generator: Markup
-    styles: Sequence[str] = ("style.css",)
+    styles: Sequence[str | Path] = ("style.css",)
     scripts: Sequence[str] = ()
 
 
@@ -157,7 +157,7 @@ def _section(part: PageSection) -> Markup:
     return element("section", content, id=part.name, aria_labelledby=f"{part.name}-title")
 
 
-def _asset(name: str) -> Markup:
+def _asset(name: str | Path) -> Markup:
     content = resources.files("counterpoint.report").joinpath(name).read_text(encoding="utf-8")
     assert "</" not in content  # it would end the element that holds it
     return Markup(content)
