@@ -206,11 +206,6 @@ def habit_of(encoder: str | nn.Module) -> Habit:
     return LIBRARIES[library].habit(str(encoder).removeprefix(library)) if library else Habit()
 
 
-def stem_of_weights(name: str, in_shape: Shape, tensors: Mapping[str, Tensor]) -> str:
-    """The stem of the ResNet that a file's weights are of; that for the size of the images if both fit."""
-    return _best_plan(name, in_shape, tensors).stem
-
-
 def fill_known(
     module: nn.Module, name: str, tensors: Mapping[str, Tensor], origin: str, stem: str = ""
 ) -> tuple[str, ...]:
@@ -249,7 +244,7 @@ def _by_name(name: str, in_shape: Shape, weights: str | Path | None, seed: int) 
         raise unknown_name("encoder", name, forms)
     check_kind(name, in_shape)
     tensors = read_weights(weights) if weights else None
-    plan = _best_plan(name, in_shape, tensors)
+    plan = best_plan(name, in_shape, tensors)
     module = _built(name, seed, plan)
     remarks = [f"random weights (seed {seed})"]
     if tensors is not None:
@@ -264,7 +259,7 @@ def _by_name(name: str, in_shape: Shape, weights: str | Path | None, seed: int) 
     return ForeignEncoder(name, backbone, habit.mean, habit.std, digest, tuple(remarks))
 
 
-def _best_plan(name: str, in_shape: Shape, tensors: Mapping[str, Tensor] | None) -> Plan:
+def best_plan(name: str, in_shape: Shape, tensors: Mapping[str, Tensor] | None) -> Plan:
     """The way to build an encoder with most of its weights in a file; that for the samples where none has more."""
     if len(in_shape) == 1:
         return Plan(in_shape)

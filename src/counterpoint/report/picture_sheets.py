@@ -74,13 +74,8 @@ def pictures_of(runs: Sequence[RunRecord], step: int) -> dict[int, PicturePlaces
     return {order: PicturePlaces(f"sheet-{contents.index(sheet.content)}", sheet) for order, sheet in sheets.items()}
 
 
-def drawn_sheets(pictures: dict[int, PicturePlaces], step: int) -> list[Markup]:
-    """Draw the large pictures, hidden: elements that show a part of one refer to it."""
-    unique = {places.name: places.sheet for places in pictures.values()}
-    return [_drawn_sheet(name, sheet, SHARES[step]) for name, sheet in unique.items()]
-
-
-def _drawn_sheet(name: str, sheet: Sheet, share: float) -> Markup:
+def drawn_sheet(name: str, sheet: Sheet, share: float) -> Markup:
+    """Draw a large picture, hidden, at a share of its size: elements that show a part of it refer to its name."""
     picture = Image.open(io.BytesIO(sheet.content))
     num_rows = picture.height // sheet.side
     content, kind = sheet.content, "png" if picture.format == "PNG" else "webp"

@@ -17,7 +17,7 @@ from counterpoint.data.source import Source, source_side
 from counterpoint.engine.checkpoint import newest_memory
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.encoders import has_stem
-from counterpoint.nn.foreign import WEIGHT_SUFFIXES, fill_known, habit_of, stem_of_weights
+from counterpoint.nn.foreign import WEIGHT_SUFFIXES, best_plan, fill_known, habit_of
 from counterpoint.nn.foreign_weights import fit_weights, read_weights
 from counterpoint.nn.trained import Encoder, EncoderCard, load, part_of, read_saved
 from counterpoint.runs.resolve import Resolution
@@ -78,9 +78,7 @@ class WarmStart:
         encoder = resolution.settings.encoder
         if has_stem(encoder) and self.tensors is not None:
             card, tensors = self.card, self.tensors
-            resolution.fill(
-                "stem", lambda: (card.stem if card else stem_of_weights(encoder, in_shape, tensors), reason)
-            )
+            resolution.fill("stem", lambda: (card.stem if card else best_plan(encoder, in_shape, tensors).stem, reason))
 
     def statistics_for(self, source: Source, encoder: str) -> Statistics | None:
         """Mean and deviation with which to prepare samples; None takes those of the samples themselves."""

@@ -29,12 +29,8 @@ def _fill(runs: Sequence[RunRecord]) -> Markup:
         for run in runs
         if run.diagnosis is None or run.diagnosis.classes is None
     ]
-    return join(readings(runs, _words), tables, absent)
-
-
-def _words(run: RunRecord) -> str:
-    record = run.diagnosis.classes if run.diagnosis else None
-    return "" if record is None else " ".join(class_words(record))
+    words = {run.order: " ".join(class_words(record)) for run, record in records}
+    return join(readings(runs, lambda run: words.get(run.order, "")), tables, absent)
 
 
 MAX_ROWS = 40  # classes of a table

@@ -12,7 +12,7 @@ from counterpoint.evaluation.map_samples import NOBODY, Collection
 from counterpoint.report.charts.chart_frame import evenly_chosen
 from counterpoint.report.charts.figures import badge, columns, data_table, missing, run_tag, run_title
 from counterpoint.report.markup import Child, Markup, element, join, prose
-from counterpoint.report.picture_sheets import SHARES, PicturePlaces, drawn_sheets, pictures_of
+from counterpoint.report.picture_sheets import SHARES, PicturePlaces, drawn_sheet, pictures_of
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import baselines, chance_of, evaluated, metric_of, side_by_side
@@ -94,7 +94,9 @@ def _fill(runs: Sequence[RunRecord], step: int) -> Markup:
         caption = element("figcaption", element("strong", "What lies nearest"), " ", words)
         rows = element("ol", items, class_="nearest" if pictures else "nearest in-words")
         near.append([run_title(run, len(runs)), element("figure", caption, rows)])
-    return join(drawn_sheets(sheets, step), verdicts, figures, columns(near) if near else None)
+    unique = {places.name: places.sheet for places in sheets.values()}
+    drawn = [drawn_sheet(name, sheet, SHARES[step]) for name, sheet in unique.items()]
+    return join(drawn, verdicts, figures, columns(near) if near else None)
 
 
 def finding_anchor(run: RunRecord, place: int) -> str:
