@@ -131,7 +131,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             X: vectors (n, features), also a data frame; or images (n, h, w) or (n, h, w, c), uint8 or floats in [0, 1].
                 At least 4.
             y: one class per sample, for methods that learn from labels (``supcon``, ``supervised``, ...). Other methods
-                do not look at it.
+                do not use it.
 
         Raises:
             ValueError: parameters, samples or labels that cannot be used.

@@ -232,7 +232,7 @@ def _write_all(
 
 
 def _write_and_compare(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
-    """Write a format into the folder, open it again, and compare; return its record, or why it cannot be made."""
+    """Write a format into the folder, open it again, and compare. Where it cannot be made, return the reason."""
     writer, began, before = WRITERS[name], time.perf_counter(), set(files_in(work.folder))
     try:
         versions = {"torch": torch.__version__, **writer.versions()}

@@ -87,7 +87,7 @@ class SentenceLoss(nn.Module):
 
         Args:
             sentence_features: features of each column, as the trainer's collator makes them.
-            labels: the column ``label``, (N,); only losses that use labels look at them.
+            labels: the column ``label``, (N,); only losses that learn from labels use them.
 
         Raises:
             DataError: too few columns or sentences, or columns of negatives for a loss that does not take them.

@@ -116,15 +116,12 @@ class PerSlice(torch.autograd.Function):
 
 
 def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    """Keep the problem, and all tensors for both modes."""
     ctx.problem, *saved = inputs
     ctx.save_for_backward(*saved)
     ctx.save_for_forward(*saved)
 
 
 class _Statistic(PerSlice):
-    """The statistic r(x)."""
-
     @staticmethod
     def forward(problem: PairProblem, *flat: Tensor | None) -> Any:
         return tuple(problem.kernel.reduce(problem.scores(flat), problem.psi).both())

@@ -59,18 +59,18 @@ class Separable:
 
     .. math:: p + w \sum_{t=1}^k q(s\,(a_{i j_t} - g) + m)
 
-    with w = factor / k for a mean and factor for a sum, g = 1 where q looks at the gap to the positive and 0 where it
-    looks at the negative alone; p is what a positive of cosine 1 costs.
+    with w = factor / k for a mean and factor for a sum, g = 1 where q depends on the gap to the positive and 0 where on
+    the negative alone; p is what a positive of cosine 1 costs.
 
     Attributes:
         name: name of the loss.
-        repel: q, convex; increasing where it looks at the gap.
+        repel: q, convex; increasing where it depends on the gap.
         scale: scale of the cosine or gap, s > 0.
         margin: margin m, added to what is scaled.
         factor: factor of q, > 0.
         attract: p, the cost of a positive of cosine 1.
         attract_slope: derivative of p for the cosine of the positive, at 1; <= 0.
-        is_gap: whether q looks at the gap to the positive (g = 1) or at the negative alone (g = 0).
+        is_gap: whether q depends on the gap to the positive (g = 1) or on the negative alone (g = 0).
         is_mean: True for a mean over the negatives, False for their sum.
         is_strictly_convex: whether q is strictly convex; the optimal geometry is then unique.
         is_smooth: whether q has a continuous derivative.

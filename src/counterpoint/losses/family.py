@@ -234,7 +234,7 @@ def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> 
 
     Computed from sums of vectors, in time linear in n. Without normalisation it has no lower bound.
 
-    Use it as a baseline that looks at no pair more than at another, and for very large batches.
+    Use it as a baseline that weighs all pairs alike, and for very large batches.
 
     Source: alphacl2022, table of Fig. 1, after ji2021, Eq. 2. The quadratic loss of the released code divides by the
         number of negatives.

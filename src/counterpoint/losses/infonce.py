@@ -34,8 +34,8 @@ def InfoNCE(
     :math:`(\cos_{ij} - \cos_{ii'})/\tau`, so that at epsilon = 1 each term is the cross-entropy of picking the
     positive.
 
-    Use it first: other losses are compared with it (method ``simclr``). A lower temperature looks at the nearest
-    negatives only.
+    Use it first: other losses are compared with it (method ``simclr``). At a low temperature only
+    the nearest negatives count.
 
     Source: alphacl2022, Eq. 1 and table of Fig. 1 (phi = tau log(eps + x), psi = exp(x / tau)). Differs from the paper:
         no factor tau in front (as in the released code and in NT-Xent); the positive belongs in the denominator

@@ -136,7 +136,6 @@ class Loss(nn.Module, ABC):
         return gathering(lambda: self._settled(super(Loss, self).__call__(*views, **named)))
 
     def _settled(self, value: Tensor) -> Tensor:
-        """The value, which must be a number."""
         if can_read(value) and math.isfinite(seen(value, 0.0)):
             return value
 

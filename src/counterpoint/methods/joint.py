@@ -17,7 +17,7 @@ from counterpoint.methods.encoding import Chunks, EncoderMethod, Head, at_least_
 
 
 class EmbeddingMethod(EncoderMethod):
-    """A method whose loss looks at the embeddings of both views only, so that others can look at them, too."""
+    """A method whose loss depends on the embeddings of both views only, so that others can measure them, too."""
 
     @final
     def forward(

@@ -32,7 +32,7 @@ class Method(nn.Module, ABC):
             view0: first view of each sample, (n, ...).
             view1: second view, same samples in the same order; of another modality for paired data.
             labels: class numbers (n,), -1 where unknown; None for data without labels. Only supervised methods
-                look at them.
+                use them.
             step: number of the call in the course of the run, the same on all ranks; losses that draw at random draw
                 again for each.
 

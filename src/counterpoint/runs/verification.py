@@ -39,7 +39,7 @@ class Check:
     Attributes:
         what: name of the file or thing that was checked.
         result: ok, failed, or not checked.
-        detail: the outcome in words, or why it cannot be checked.
+        detail: the outcome in words; of a check that was not made, the reason.
     """
 
     what: str

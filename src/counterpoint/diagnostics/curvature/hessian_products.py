@@ -26,7 +26,7 @@ class CoupledLoss:
 
     Attributes:
         encode: ``encode(parameters, inputs)`` gives the embeddings (n, ...) of samples, both views together.
-        loss: ``loss(parameters, embeddings)`` gives a scalar; it may look at parameters of its own.
+        loss: ``loss(parameters, embeddings)`` gives a scalar; it may use parameters of its own.
         parameters: parameters by name, with respect to which the Hessian is taken.
         inputs: tensors (N, ...) whose rows belong together, such as both views.
     """

@@ -26,7 +26,7 @@ OTHER_QUERIES = "on other queries, so no paired test"
 
 @dataclass(frozen=True)
 class RunPair:
-    """The best run beside another one: their difference, or why they cannot be compared in pairs."""
+    """The best run beside another one; without a difference ``why_not`` says why they cannot be compared in pairs."""
 
     other: RunRecord
     difference: Difference | None

@@ -96,7 +96,6 @@ class ClassRisk:
         return replace(self, rows=replace(self.rows, record=record), is_smooth=True), slack
 
     def _checked(self, gram_CC: Tensor) -> Tensor:
-        """The matrix in float64 with unit diagonal."""
         require_numbers(gram_CC, "gram")
         if gram_CC.is_complex():
             raise UsageError(f"gram must be real, got {gram_CC.dtype}")

@@ -113,8 +113,6 @@ class FaceFinish(NamedTuple):
 
 
 class _Residual(NamedTuple):
-    """Residuals of the two equations."""
-
     outer_CC: Tensor  # z z^T with zero diagonal
     # G log(z z^T / G), to first order z z^T - G; nearly linear in A where the risk is made of exponentials
     pairs_CC: Tensor
