@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> RunFolder:
         "evaluation.json", "findings.json", "arrays.npz", "report.html", "checkpoints/after-00000004.json",
         "checkpoints/step-00000004/model.safetensors", "checkpoints/step-00000004/MANIFEST.json",
         "checkpoints/step-00000004/state.json", "second/encoder.json", "evaluations/a.json", "wandb.json",
-        "wandb/run-1/log", "tensorboard/events.out.tfevents.1", ".run.json.12.tmp.json",
+        "wandb/run-1/log", "tensorboard/events.out.tfevents.1", "metrics.jsonl.damaged-1", ".run.json.12.tmp.json",
     ):  # fmt: skip
         (folder.path / name).write_text("ours", encoding="utf-8")
     return folder

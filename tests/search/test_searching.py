@@ -213,3 +213,12 @@ def test_a_run_that_moved_is_named_as_it_is_now(run: cp.Run, tmp_path: Path) -> 
 def test_the_function_that_is_gone_says_what_takes_its_place() -> None:
     with pytest.raises(AttributeError, match=r"export_index is gone: docs/search\.md shows"):
         _ = cp.export_index  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_run_that_is_replaced_loses_the_indexes_of_earlier_versions(photos: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"source": {"image_size": 8}, "batch_size": 16, "epochs": 1, "quiet": True}
+    own = cp.train(photos, out=tmp_path / "run", **settings)
+    (own.path / "indexes" / "embedding").mkdir(parents=True)
+    (own.path / "indexes" / "embedding" / "index.json").touch()
+    again = cp.train(photos, out=tmp_path / "run", overwrite=True, **settings)
+    assert not (again.path / "indexes").exists()

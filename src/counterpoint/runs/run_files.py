@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 CREATED = "created"  # status of a run whose folder is being made
 MARK = "A run folder of Counterpoint. Files in it that Counterpoint did not write are never deleted.\n"
+# Of search indexes, which earlier versions kept in the run folder.
+INDEX_FILES = ("index.json", "vectors.npy", "names.json", "graph.usearch", "rows.npy", "centres.npy")
 # What runs write beside `RunFolder.files`; folders of checkpoints hold nothing else.
 FILES = (
-    "wandb.json",  # by 0.1.0 and 0.2.0
+    "*.jsonl.damaged-*",  # by earlier versions, as the next one
+    "wandb.json",
     "checkpoints/after-*.json",
     f"checkpoints/.after-*{TEMPORARY}*",
     "checkpoints/step-[0-9]*/*.safetensors",
@@ -27,9 +30,14 @@ FILES = (
     "second/encoder.*",
     f"second/.encoder.*{TEMPORARY}*",
     "evaluations/*.json",
+    "epochs-[0-9]*/*.*",  # by earlier versions, as the next two
+    "epochs-[0-9]*/second/encoder.*",
+    "epochs-[0-9]*/evaluations/*.json",
+    *(f"indexes/*/{name}" for name in INDEX_FILES),
+    f"indexes/*/.index.json.*{TEMPORARY}*",
     "tensorboard/events.out.tfevents.*",
 )
-FOLDERS = ("checkpoints/.step-*", "wandb")  # ours as a whole
+FOLDERS = ("checkpoints/.step-*", f"indexes/.*{TEMPORARY}", "wandb")  # ours as a whole
 # Folders of these files, which go once they are empty: those within before those around them.
 EMPTIED = sorted({str(place) for name in FILES for place in Path(name).parents[:-1]}, key=len, reverse=True)
 
