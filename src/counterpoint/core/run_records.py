@@ -274,8 +274,8 @@ class EvaluationRecord(Record):
     split: EvaluationSplit = EvaluationSplit()
     rows: Annotated[tuple[EvaluationRow, ...], Listed] = ()
 
-    def row(self, features: str, protocol: str) -> EvaluationRow | None:
-        """Find the row of some features under some protocol."""
+    def find_row(self, features: str, protocol: str) -> EvaluationRow | None:
+        """Find the row of some features under some protocol; None if there is none."""
         matches = (row for row in self.rows if (row.features, row.protocol) == (features, protocol))
         return next(matches, None)
 
