@@ -63,8 +63,7 @@ class Record(BaseModel):
         return self.model_dump(mode="json")
 
     def written(self) -> dict[str, Any]:
-        """Plain values of the fields that are known, in the order of the fields."""
-        # What a file does not have stays out of it, rather than becoming null.
+        """Plain values of the fields that are set: what a file does not have stays out of it and is not null."""
         return self.model_dump(exclude_unset=True)
 
 
@@ -276,8 +275,7 @@ class EvaluationRecord(Record):
 
     def find_row(self, features: str, protocol: str) -> EvaluationRow | None:
         """Find the row of some features under some protocol; None if there is none."""
-        matches = (row for row in self.rows if (row.features, row.protocol) == (features, protocol))
-        return next(matches, None)
+        return next((row for row in self.rows if (row.features, row.protocol) == (features, protocol)), None)
 
 
 def packed_hits(is_hit_Q: Sequence[bool]) -> str:
