@@ -171,7 +171,7 @@ def ranked_set(data: str, num_encoders: int, out: Path) -> Ranked:
     for run in runs.values():
         file = run.folder.evaluation
         record = read_record(EvaluationRecord, read_sealed(file), str(file))
-        rows = [record.row(REPRESENTATION, protocol) for protocol in PROTOCOLS]
+        rows = [record.find_row(REPRESENTATION, protocol) for protocol in PROTOCOLS]
         accuracies.append([row.figure if row else np.nan for row in rows])
         labelled.append(places_by_labels(run, torch.from_numpy(classes)))
     told = []

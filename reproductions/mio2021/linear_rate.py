@@ -17,6 +17,7 @@ from pathlib import Path
 from counterpoint.core.checks import check_positive
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import CounterpointError, UsageError
+from counterpoint.core.run_records import read_record
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.terminal_text import shown_lines
 from counterpoint.evaluation.trained_run import read_resolved
@@ -164,7 +165,7 @@ def rate_of_run(folder: RunFolder) -> LinearRate:
     """
     if not folder.spectrum.exists():
         raise UsageError(f"{folder.path} has no {folder.spectrum.name}; `counterpoint spectrum` writes it")
-    spectrum = HessianSpectrum.from_dict(read_derived(folder, folder.spectrum), folder.spectrum.name)
+    spectrum = read_record(HessianSpectrum, read_derived(folder, folder.spectrum), folder.spectrum.name)
     states = [
         RateState(
             state.found.value,

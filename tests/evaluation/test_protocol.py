@@ -54,7 +54,7 @@ def test_knn_accuracies_and_hits_are_those_of_a_loop_over_held_out_samples(
     trained, encoder = open_trained(run, reporter=Reporter(quiet=True)), cp.load(run)
     bank, queries = trained.split.train.tolist(), trained.split.held_out.tolist()
     record, labels = read_record(EvaluationRecord, evaluation.to_dict(), "evaluation.json"), clusters.labels.tolist()
-    raw = record.row("input (PCA)", KNN)
+    raw = record.find_row("input (PCA)", KNN)
     assert raw is not None
     for features, values in (
         ("representation", encoder.represent(clusters.data)),
@@ -63,7 +63,7 @@ def test_knn_accuracies_and_hits_are_those_of_a_loop_over_held_out_samples(
         vectors = values.astype(np.float64).tolist()
         known = ([vectors[i] for i in bank], [labels[i] for i in bank])
         right = [place for place, i in enumerate(queries) if oracle.knn_class(*known, vectors[i], 7, 0.2) == labels[i]]
-        row = record.row(features, KNN)
+        row = record.find_row(features, KNN)
         assert row is not None
         assert (row.correct, row.total, row.hits) == (len(right), 30, packed(right, 30))
         difference = row.minus(raw)
@@ -350,7 +350,7 @@ def test_long_names_and_small_figures_fit_a_hundred_columns() -> None:
         for name in features
     ]  # fmt: skip
     split = EvaluationSplit(source="train.npz", num_queries=9, num_bank=9, num_classes=2, num_unlabelled=0)
-    lines = str(Evaluation(EvaluationRecord(split=split, rows=tuple(rows)))).splitlines()
+    lines = str(Evaluation(split=split, rows=tuple(rows))).splitlines()
     assert max(map(len, lines)) <= 100
     assert any(line.split()[:4] == ["embedding", "adam", "probe", "38.9%"] for line in lines)  # of 0.2.0
     assert lines[-1].split() == ["timm:resnet18", "knn", "38.9%", "38.0%", "to", "39.9%"]

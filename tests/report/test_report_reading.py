@@ -33,7 +33,7 @@ def test_numbers_arrive_as_written(make_run):
     assert record.diagnosis is not None
     assert record.evaluation is not None
     assert embedding.effective_rank == stored["places"]["embedding"]["effective_rank"]
-    knn = record.evaluation.row("representation", "knn")
+    knn = record.evaluation.find_row("representation", "knn")
     assert knn is not None
     assert knn.correct == 354
     assert record.settings["optim.weight_decay"] == "0.0001"

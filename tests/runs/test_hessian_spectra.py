@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import counterpoint as cp
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.run_records import read_record
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
@@ -349,4 +350,4 @@ def test_products_have_all_digits_inside_and_the_callers_choice_after() -> None:
 
 def test_a_record_of_another_kind_is_an_error_with_its_remedy() -> None:
     with pytest.raises(RunError, match=r"spectrum\.json: .*counterpoint spectrum.* writes it again"):
-        cp.HessianSpectrum.from_dict({"name": "x", "states": []}, "spectrum.json")
+        read_record(cp.HessianSpectrum, {"name": "x", "states": []}, "spectrum.json")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -214,10 +214,6 @@ class Audit(Record):
         return tuple(
             name for name in gone if (name.startswith(f"{first}/") if first else not name.startswith(f"{AGAINST}: "))
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain values, as its file has them."""
-        return self.model_dump(mode="json")
 
     def save(self, path: str | Path) -> Path:
         """Write the record as JSON, which ``recommend`` reads."""

@@ -8,7 +8,7 @@ from base64 import b64decode, urlsafe_b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -35,7 +35,7 @@ def _figure(value: Any) -> int | float | None:
 
 BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder", "raw input")  # features that training did not make
 FEATURES = "features"  # what an evaluation calls the encoder of features that need none
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound="Record")
 Listed = Strict(False)  # of a tuple: JSON has lists only
 Figure = Annotated[float | None, PlainValidator(_figure)]
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]  # of a list
@@ -53,13 +53,17 @@ EXPECTED = {
 
 
 class Record(BaseModel):
-    """A record that is frozen and strict."""
+    """A record that is frozen and strict; ``verb`` is the command that writes its file again if it is damaged."""
 
     model_config = ConfigDict(frozen=True, strict=True)
+    verb: ClassVar[str] = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values of all fields, as JSON has them."""
+        return self.model_dump(mode="json")
 
     def written(self) -> dict[str, Any]:
-        """Plain values of the fields that are known, in the order of the fields."""
-        # What a file does not have stays out of it, rather than becoming null.
+        """Plain values of the fields that are set: what a file does not have stays out of it and is not null."""
         return self.model_dump(exclude_unset=True)
 
 
@@ -269,10 +273,9 @@ class EvaluationRecord(Record):
     split: EvaluationSplit = EvaluationSplit()
     rows: Annotated[tuple[EvaluationRow, ...], Listed] = ()
 
-    def row(self, features: str, protocol: str) -> EvaluationRow | None:
-        """Find the row of some features under some protocol."""
-        matches = (row for row in self.rows if (row.features, row.protocol) == (features, protocol))
-        return next(matches, None)
+    def find_row(self, features: str, protocol: str) -> EvaluationRow | None:
+        """Find the row of some features under some protocol; None if there is none."""
+        return next((row for row in self.rows if (row.features, row.protocol) == (features, protocol)), None)
 
 
 def packed_hits(is_hit_Q: Sequence[bool]) -> str:
@@ -321,4 +324,5 @@ def read_record(kind: type[Model], value: Any, origin: str) -> Model:
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).removeprefix(".")
     expected = EXPECTED.get(first["type"], first["msg"])
     got = "" if first["type"] == "missing" else f", got {first['input']!r}"[:90]  # the value may be a whole list
-    raise RunError(f"{origin}: {place or 'it'} {expected}{got}")
+    remedy = f"; `counterpoint {kind.verb}` writes it again" if kind.verb else ""
+    raise RunError(f"{origin}: {place or 'it'} {expected}{got}{remedy}")

@@ -22,7 +22,7 @@ WIDTH = 100  # columns of what verbs print
 # Beginning of an absolute path: / or ~/, but not // as in https://; C:\ or C:/; \\server; each also after file:.
 ROOT = r"(?:file:/*(?=/)|)(?:~?/(?!/)|[A-Za-z]:[\\/]|\\\\)"
 # A whole text and a quoted part may hold spaces; a bare path ends at the first, and at what encloses it.
-WHOLE_PATH = re.compile(rf"^{ROOT}[^\"'<>|]*$")
+WHOLE_PATH = re.compile(rf"^(?P<before>)(?P<path>{ROOT}[^\"'<>|]*)$")
 QUOTED_PATH = re.compile(rf"(?P<before>[\"'])(?P<path>{ROOT}[^\"'<>|]+)(?=[\"'])")
 BARE_PATH = re.compile(rf"(?P<before>^|[\s\"'=(\[{{,;:|])(?P<path>{ROOT}[^\s\"'=)\]}},;|<>]+)")
 
@@ -64,8 +64,8 @@ def hide_folders(text: str) -> str:
     >>> hide_folders("/vol/ada/My Photos/cat 1.jpg")
     '…/cat 1.jpg'
     """
-    if WHOLE_PATH.match(text) and len(text) > 1:  # a lone slash is punctuation
-        return _last_part(text)
+    if (whole := WHOLE_PATH.match(text)) and len(text) > 1:  # a lone slash is punctuation
+        return _keep_last_part(whole)
     # Quoted first: a bare match would end at the first space of a quoted path.
     text = QUOTED_PATH.sub(_keep_last_part, text)
     return BARE_PATH.sub(_keep_last_part, text)
@@ -78,11 +78,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _keep_last_part(match: re.Match[str]) -> str:
-    return match["before"] + _last_part(match["path"])
-
-
-def _last_part(path: str) -> str:
-    return "…/" + re.split(r"[\\/]", path.rstrip("\\/"))[-1]
+    return match["before"] + "…/" + re.split(r"[\\/]", match["path"].rstrip("\\/"))[-1]
 
 
 # A bar means something in tables alone, and `TextTable` escapes it; :// makes a link of the text around it.

@@ -4,10 +4,10 @@ import hashlib
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
 from torch import Tensor
 
 from counterpoint.core.derived_files import read_derived, write_derived
@@ -34,29 +34,16 @@ KNN, PROBE = "knn", "linear probe"
 MOST_CORRUPTED = 4  # features in columns
 
 
-@dataclass(frozen=True)
-class Evaluation(Printed):
-    """All figures of one subject, with the samples that they were measured on.
+class Evaluation(EvaluationRecord, Printed):
+    """All figures of one subject, metric by metric, features by features, with the split that they were measured on.
 
     Attributes:
-        record: the figures, metric by metric, features by features, and the split.
-        path: file that the record was written to; None if it was not written.
-        name: name of the subject.
+        path: file that the record was written to; None if it was not written. Not written itself.
+        name: name of the subject; not written.
     """
 
-    record: EvaluationRecord
-    path: Path | None = None
-    name: str = ""
-
-    @property
-    def rows(self) -> tuple[EvaluationRow, ...]:
-        """The figures."""
-        return self.record.rows
-
-    @property
-    def split(self) -> EvaluationSplit:
-        """The split that the figures were measured on."""
-        return self.record.split
+    path: Path | None = Field(default=None, exclude=True)
+    name: str = Field(default="", exclude=True)
 
     def accuracy(self, features: str, protocol: str = KNN) -> float:
         """The figure of one row.
@@ -75,14 +62,14 @@ class Evaluation(Printed):
         Raises:
             KeyError: no such row.
         """
-        row = self.record.row(features, protocol)
+        row = self.find_row(features, protocol)
         if row is None:
             raise KeyError(f"no row for {features!r} with {protocol!r}")
         return row
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``evaluation.json``."""
-        return self.record.written()
+        return self.written()
 
     @property
     def samples(self) -> str:

@@ -13,7 +13,7 @@ from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, gone, unknown_name
 from counterpoint.core.metric import Metric
 from counterpoint.core.run import Run
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow
+from counterpoint.core.run_records import EvaluationRow
 from counterpoint.core.stored_rows import whole
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import usual_modes
@@ -134,9 +134,8 @@ def evaluate_opened(subject: Subject, settings: EvaluationSettings, reporter: Re
         shared = f"{split.num_shared:,} of {len(queries):,} queries are in the bank, too"
         reporter.say(f"{shared}: they favour every figure")
     facts: dict[str, Any] = {} if subject.facts is None else {"encoder": dict(subject.facts)}
-    record = EvaluationRecord(**facts, split=split, rows=rows)
-    path = write_evaluation(record, subject, settings, reporter)
-    return Evaluation(record, path, subject.name)
+    evaluation = Evaluation(**facts, split=split, rows=rows, name=subject.name)
+    return evaluation.model_copy(update={"path": write_evaluation(evaluation, subject, settings, reporter)})
 
 
 def _figures(

@@ -139,7 +139,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         diagnosis=judged_anew(diagnosis, evaluation.rows if evaluation else ()) if diagnosis else None,
         **_read_arrays(folder),
         gaps={verb: printable(why) for verb, why in gaps.items()},
-        curvature=HessianSpectrum.from_dict(read_derived(folder, spectrum), spectrum.name)
+        curvature=read_record(HessianSpectrum, read_derived(folder, spectrum), spectrum.name)
         if spectrum.exists()
         else None,
         collection=None if collection is None else _with_printable_names(collection),

@@ -206,7 +206,7 @@ def _chosen_figures(
 
 def rows_of_all(records: Sequence[EvaluationRecord], metric: str, features: str) -> list[EvaluationRow]:
     """One figure of each evaluation; empty unless all have it."""
-    rows = [row for record in records if (row := record.row(features, metric)) and row.figure is not None]
+    rows = [row for record in records if (row := record.find_row(features, metric)) and row.figure is not None]
     return rows if len(rows) == len(records) else []
 
 

@@ -5,12 +5,12 @@ Loads without torch.
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import asdict
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, model_serializer, model_validator
 
-from counterpoint.core.errors import RunError
+from counterpoint.core.run_records import Figure, Listed, Record
 from counterpoint.core.settings import Auto, Count, Settings, option
 from counterpoint.core.terminal_text import WIDTH, Printed, TextTable
 from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum
@@ -39,21 +39,30 @@ class CurvatureSettings(Settings):
     seed: Annotated[int, Field(ge=0)] = option("of the probes", 0)
 
 
-@dataclass(frozen=True)
-class StepSpectrum:
-    """The spectrum at one state of a run.
+class StepSpectrum(Record):
+    """The spectrum at one state of a run, whose figures stand beside the step in a file.
 
     Attributes:
         step: number of updates done.
         found: the spectrum by Lanczos.
     """
 
+    model_config = ConfigDict(strict=False)  # a file has mappings and lists where the spectrum has records and tuples
+
     step: int
     found: OperatorSpectrum
 
+    @model_validator(mode="before")
+    @classmethod
+    def _found_beside_step(cls, plain: Any) -> Any:
+        return {"found": plain, **plain} if isinstance(plain, Mapping) else plain
 
-@dataclass(frozen=True)
-class HessianSpectrum(Printed):
+    @model_serializer
+    def _with_step_first(self) -> dict[str, Any]:
+        return {"step": self.step, **asdict(self.found)}
+
+
+class HessianSpectrum(Record, Printed):
     """The spectrum of the Hessian of a run's loss, at one state or along its checkpoints.
 
     Attributes:
@@ -66,42 +75,20 @@ class HessianSpectrum(Printed):
         states: spectrum at each step, in order, on the same batch, views and probes.
     """
 
+    verb: ClassVar[str] = "spectrum"
+
     name: str
     num_parameters: int
     loss: str
-    floor: float | None
+    floor: Figure
     settings: Mapping[str, Any]
-    remarks: tuple[str, ...]
-    states: tuple[StepSpectrum, ...]
+    remarks: Annotated[tuple[str, ...], Listed]
+    states: Annotated[tuple[StepSpectrum, ...], Listed]
 
     @property
     def last(self) -> OperatorSpectrum:
         """The spectrum at the last state."""
         return self.states[-1].found
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as in ``spectrum.json``."""
-        states = [{"step": state.step, **asdict(state.found)} for state in self.states]
-        return {**asdict(self), "remarks": list(self.remarks), "states": states}
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any], name: str) -> "HessianSpectrum":
-        """Read what ``to_dict`` wrote.
-
-        Args:
-            plain: plain values, as read from JSON.
-            name: name of the file, for the error.
-
-        Raises:
-            RunError: something is missing or of another type.
-        """
-        states = [{"step": state.get("step"), "found": state} for state in plain.get("states", ())]
-        try:
-            return _ADAPTER.validate_python({**plain, "states": states})
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise RunError(f"{name}: {place}: {first['msg']}; `counterpoint spectrum` writes it again") from None
 
     @property
     def table(self) -> TextTable:
@@ -182,9 +169,6 @@ class HessianSpectrum(Printed):
             f"{settings['precision']}; {settings['weights']}."
         )
         yield from self.remarks
-
-
-_ADAPTER = TypeAdapter(HessianSpectrum)
 
 
 def _count(mass: Mass) -> str:

@@ -86,7 +86,7 @@ def hessian_spectrum(
                 for seed in range(curvature.seed, curvature.seed + curvature.probes)
             ]
             spectrum = operator_spectrum(operator, starts, **plan, advance=advance)
-            states.append(StepSpectrum(snapshot.position.step, spectrum))
+            states.append(StepSpectrum(step=snapshot.position.step, found=spectrum))
     resolved = {"batch_size": len(fixed.inputs[0]), "batch_norm": fixed.batch_norm, "weights": kind}
     result = HessianSpectrum(
         name=trained.folder.path.resolve().name,

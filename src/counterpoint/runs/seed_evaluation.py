@@ -148,7 +148,7 @@ def evaluate_seeds(
     target.parent.mkdir(exist_ok=True)
     written = [read_record(EvaluationRecord, read_sealed(path), str(path)) for path in paths]
     write_sealed(target, _average_over_seeds(folder, seeds, written).to_dict())
-    return _average_over_seeds(folder, seeds, [evaluation.record for evaluation in evaluations])
+    return _average_over_seeds(folder, seeds, evaluations)
 
 
 def _check_comparable(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:

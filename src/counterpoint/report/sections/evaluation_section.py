@@ -160,7 +160,7 @@ def _on_other_data(runs: Sequence[RunRecord]) -> Markup | None:
         [
             join(run_tag(run) if len(runs) > 1 else None, " ", element("bdi", other.split.source)),
             number(other.split.num_queries),
-            *(_cell(other.row(REPRESENTATION, protocol)) for protocol in protocols),
+            *(_cell(other.find_row(REPRESENTATION, protocol)) for protocol in protocols),
         ]
         for run, other in evaluations
     ]

@@ -65,7 +65,7 @@ class Outcome:
 
 def evaluated(run: RunRecord, protocol: str, features: str = REPRESENTATION) -> EvaluationRow | None:
     """Find a figure of a run's evaluation; None if it has none."""
-    return run.evaluation.row(features, protocol) if run.evaluation else None
+    return run.evaluation.find_row(features, protocol) if run.evaluation else None
 
 
 def best_baseline(run: RunRecord, metric: Metric) -> EvaluationRow | None:
