@@ -16,7 +16,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.losses.loss import Loss
 from rank_processes import run_on_ranks
 
-pl = pytest.importorskip("pytorch_lightning")
+pl = pytest.importorskip("pytorch_lightning", reason="pytorch_lightning (extra `lightning`) is not installed")
 from counterpoint.lightning import ContrastiveModule, HealthFindings, OnlineKNN  # noqa: E402 (see above)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own, about loggers and workers
