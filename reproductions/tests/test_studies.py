@@ -452,7 +452,7 @@ def test_mistakes_in_a_study_are_told(tmp_path: Path) -> None:
     curved = study_of(tmp_path, arms=[fixed_weights, TOY["arms"][1]], measures={"curvature": {"steps": 4}})
     with pytest.raises(UsageError, match="DCLW has no Hessian"):
         run_study(curved, StudyPlan(tmp_path / "out"), QUIET)
-    with pytest.raises(UsageError, match="unknown metric 'knnn'"):
+    with pytest.raises(UsageError, match="'knnn'"):
         check_measures(study_of(tmp_path, measures={"metrics": ["knnn"]}).measures)
 
 

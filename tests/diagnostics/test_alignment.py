@@ -91,7 +91,7 @@ def test_cosines_of_plus_and_minus_one_fall_into_the_outer_bins() -> None:
 
 @pytest.mark.parametrize("measure", [alignment, cosine_histogram])
 def test_views_of_other_shapes_are_refused(measure: Callable[[Tensor, Tensor], object]) -> None:
-    with pytest.raises(ValueError, match=r"z0 and z1 must have the same shape, got \(3, 2\) and \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"z0 and z1 .*\(3, 2\) and \(2, 2\)"):
         measure(torch.ones(3, 2), torch.ones(2, 2))
 
 

@@ -110,9 +110,9 @@ def test_the_reference_is_small_fixed_and_touches_no_global_generator(monkeypatc
 
 
 def test_features_that_cannot_be_measured_are_named() -> None:
-    with pytest.raises(ValueError, match=r"z must have at least 2 rows, got 1"):
+    with pytest.raises(ValueError, match=r"z .*rows, got 1"):
         covariance_spectrum(torch.ones(1, 3))
-    with pytest.raises(ValueError, match=r"z must be finite, but row 1 holds"):
+    with pytest.raises(ValueError, match=r"z .*row 1"):
         covariance_spectrum(torch.tensor([[1.0], [math.inf]]))
 
 

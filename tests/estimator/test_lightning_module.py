@@ -16,7 +16,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.losses.loss import Loss
 from rank_processes import run_on_ranks
 
-pl = pytest.importorskip("pytorch_lightning")
+pl = pytest.importorskip("pytorch_lightning", reason="pytorch_lightning (extra `lightning`) is not installed")
 from counterpoint.lightning import ContrastiveModule, HealthFindings, OnlineKNN  # noqa: E402 (see above)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own, about loggers and workers
@@ -159,13 +159,13 @@ def test_a_batch_without_two_views_is_named(batch: Any) -> None:
     [
         ({"name": "sgd"}, "learning_rate must be given"),
         ({"clip": 1.0}, "gradient_clip_val"),
-        ({"learning_rat": 1.0}, "did you mean"),
+        ({"learning_rat": 1.0}, "learning_rate"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(optim: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         ContrastiveModule(encoder(), cp.losses.InfoNCE(), optim=optim)
-    with pytest.raises(UsageError, match="loss must be one of"):
+    with pytest.raises(UsageError, match="MSELoss"):
         ContrastiveModule(encoder(), nn.MSELoss())  # pyright: ignore[reportArgumentType]
 
 

@@ -13,27 +13,27 @@ from counterpoint.core.errors import CounterpointError
 from counterpoint.estimator.contrastive_encoder import train_arguments
 
 PARAMETERS: list[tuple[dict[str, Any], str]] = [
-    ({"method": "simcrl"}, "did you mean 'simclr'"),
-    ({"method": "cross-modal"}, "learns from pairs"),
-    ({"encoder": "mlpp"}, "did you mean 'mlp'"),
+    ({"method": "simcrl"}, "'simclr'"),
+    ({"method": "cross-modal"}, "cross-modal"),
+    ({"encoder": "mlpp"}, "'mlp'"),
     ({"encoder": 3}, "encoder must be a name, got int"),
-    ({"layer": "embeding"}, "did you mean 'embedding'"),
-    ({"epochs": 0}, "epochs must be a whole number >= 1, or auto, got 0"),
-    ({"batch_size": 64}, "batch_size must be at most the number of training samples, 20"),
-    ({"temperature": np.array([1.0, 2.0])}, "temperature must be"),
-    ({"learning_rate": "fast"}, "optim.learning_rate must be a number > 0, or auto"),
-    ({"views": "vectrs"}, "did you mean 'vectors'"),
-    ({"views": {"nois": 1}}, "did you mean 'views.noise'"),
-    ({"device": "tpu"}, "engine.device must be auto | cpu | cuda"),
-    ({"random_state": -1}, "random_state must be a whole number >= 0"),
-    ({"verbose": -1}, "verbose must be a whole number >= 0"),
+    ({"layer": "embeding"}, "'embedding'"),
+    ({"epochs": 0}, "epochs"),
+    ({"batch_size": 64}, "batch_size"),
+    ({"temperature": np.array([1.0, 2.0])}, "temperature"),
+    ({"learning_rate": "fast"}, "optim.learning_rate"),
+    ({"views": "vectrs"}, "'vectors'"),
+    ({"views": {"nois": 1}}, "'views.noise'"),
+    ({"device": "tpu"}, "engine.device"),
+    ({"random_state": -1}, "random_state"),
+    ({"verbose": -1}, "verbose"),
     ({"out": 3}, "out must be the path of a folder"),
     ({"settings": [1]}, "settings must be a mapping"),
-    ({"settings": {"optimm": {}}}, "did you mean 'optim'"),
+    ({"settings": {"optimm": {}}}, "'optim'"),
     ({"settings": {"recipe": "ncl"}}, "settings cannot hold recipe, which belongs to cp.train"),
     ({"settings": {"optim.learning_rate": 1.0}}, "which is the parameter learning_rate"),
-    ({"settings": {"optim": {"momentum": 0.5}}}, "has no effect"),
-    ({"settings": {"loss": {"name": "supcon"}}}, "learns from labels"),
+    ({"settings": {"optim": {"momentum": 0.5}}}, "momentum"),
+    ({"settings": {"loss": {"name": "supcon"}}}, "supcon"),
     ({"method": "supervised"}, "requires y to be passed"),
 ]
 DATA: dict[str, tuple[Any, str]] = {
@@ -44,10 +44,10 @@ DATA: dict[str, tuple[Any, str]] = {
     "one axis": (np.zeros(5), "Expected 2D array, got 1D array"),
     "ragged": ([[1.0, 2.0], [3.0]], "inhomogeneous"),
     "no image": (np.zeros((5, 8, 8, 7)), "1 or 3 channels"),
-    "one image": (np.zeros((8, 8, 3)), "could be one picture"),
-    "range": (np.full((5, 8, 8), 2.0), "values in [0, 1] or dtype uint8"),
-    "sparse tensor": (torch.eye(5).to_sparse(), "X must be a dense tensor"),
-    "tensor on meta": (torch.eye(5, device="meta"), "X is on the device meta"),
+    "one image": (np.zeros((8, 8, 3)), "one picture"),
+    "range": (np.full((5, 8, 8), 2.0), "[0, 1]"),
+    "sparse tensor": (torch.eye(5).to_sparse(), "dense"),
+    "tensor on meta": (torch.eye(5, device="meta"), "meta"),
     "complex tensor": (torch.ones(5, 2, dtype=torch.complex64).conj(), "Complex data not supported"),
 }
 
@@ -55,7 +55,7 @@ DATA: dict[str, tuple[Any, str]] = {
 LABELS: dict[str, tuple[np.ndarray, str]] = {
     "continuous": (np.linspace(0, 1, 20), "Unknown label type: continuous"),
     "short": (np.zeros(5, int), "inconsistent numbers of samples"),
-    "one class": (np.zeros(20, int), "num_classes must be >= 2"),
+    "one class": (np.zeros(20, int), "num_classes"),
 }
 
 

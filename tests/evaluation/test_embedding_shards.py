@@ -194,9 +194,9 @@ def test_a_table_in_shards_is_read_wherever_a_table_is(run: cp.Run, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("{run} --out {new} --shards 10 --part 0/3", "part must be NUMBER/TOTAL with 1 <= NUMBER <= TOTAL, got 0/3"),
+        ("{run} --out {new} --shards 10 --part 0/3", "0/3"),
         ("{run} --out {new} --shards 10 --part 4/3", "got 4/3"),
-        ("{run} --out {new} --shards 10 --part x", "part must be NUMBER/TOTAL, such as 3/12, got 'x'"),
+        ("{run} --out {new} --shards 10 --part x", "got 'x'"),
         ("{run} --out {new} --shards 0", "shards must have at least 1 row, got 0"),
         ("{run} --out {file} --shards 10", "--out must be a folder for shards"),
         ("{run} --out {file}/below --shards 10", "cannot make the folder"),

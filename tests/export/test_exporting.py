@@ -142,7 +142,7 @@ def test_one_layer_and_a_checkpoint_can_be_asked_for(run: cp.Run, tmp_path: Path
     text = (tmp_path / "x" / "README.md").read_text(encoding="utf-8")
     assert f"at step {step}" in text
     assert f"--checkpoint {step}" in text
-    with pytest.raises(UsageError, match="checkpoint 999 is not kept"):
+    with pytest.raises(UsageError, match="999"):
         cp.export(run, "safetensors", out=tmp_path / "y", checkpoint="999", quiet=True)
 
 
@@ -204,7 +204,7 @@ def test_a_module_of_ones_own_is_exported_as_it_can_be(tmp_path: Path, photos: P
         cp.export(run, "folder", out=tmp_path / "folder", quiet=True)
     with pytest.raises(UsageError, match="ONNX cannot express this encoder: "):
         cp.export(run, "onnx", out=tmp_path / "graph", quiet=True)
-    with pytest.raises(UsageError, match="trained with your own module; pass it as encoder="):
+    with pytest.raises(UsageError, match="encoder="):
         cp.load(tmp_path / "weights")
     assert {path.name for path in tmp_path.iterdir()} == {"own", "weights"}
 
@@ -214,17 +214,17 @@ def test_bad_input_is_one_line_and_leaves_nothing(run: cp.Run, tmp_path: Path, p
     (tmp_path / "text.txt").write_text("no picture", encoding="utf-8")
     vectors = np.zeros((30, 4), np.float32)
     cases: list[tuple[Any, dict[str, Any], type[CounterpointError], str]] = [
-        (tmp_path / "no", {}, RunError, "does not exist"),
-        (tmp_path / "empty", {}, RunError, "not a run folder"),
+        (tmp_path / "no", {}, RunError, "/no"),
+        (tmp_path / "empty", {}, RunError, "empty"),
         (run, {"to": "onx"}, UsageError, "unknown format 'onx'; did you mean 'onnx'"),
         (run, {"to": ()}, UsageError, "no format"),
         (run, {"data": vectors}, DataError, "samples must be images"),
         (run, {"data": tmp_path / "empty"}, CounterpointError, "empty"),
         (run, {"data": tmp_path / "text.txt"}, CounterpointError, "text.txt"),
         (run, {"layers": "x"}, UsageError, "did you mean 'layer'"),
-        (run, {"out": photos}, RunError, "not an export"),
-        (run, {"out": run.path}, RunError, "not an export"),
-        (run, {"out": tmp_path / "no" / "x"}, RunError, "does not exist"),
+        (run, {"out": photos}, RunError, "--out"),
+        (run, {"out": run.path}, RunError, "--out"),
+        (run, {"out": tmp_path / "no" / "x"}, RunError, "/no"),
     ]
     for subject, changes, kind, words in cases:
         with pytest.raises(kind, match=re.escape(words)) as caught:

@@ -48,7 +48,7 @@ def test_what_arrives_opens_and_has_a_card_that_the_hub_reads(run: cp.Run, tmp_p
 
 def test_only_an_unchanged_export_is_uploaded_and_a_refusal_is_one_line(run: cp.Run, tmp_path: Path) -> None:
     hub, out = LocalHub(tmp_path / "hub"), tmp_path / "out"
-    with pytest.raises(RunError, match="not an export"):
+    with pytest.raises(RunError, match="counterpoint export"):
         cp.push_to_hub(run.path, "ada/birds", api=hub)
     cp.export(run, "safetensors", out=out, quiet=True)
     with pytest.raises(RunError, match="403") as caught:

@@ -63,7 +63,7 @@ def test_the_output_map_comes_first() -> None:
 @pytest.mark.parametrize(
     ("loss", "labels", "error", "words"),
     [
-        (InfoNCE(), [0, 1], ValueError, r"labels must be one per sample, shape \(8,\), got \(2,\)"),
+        (InfoNCE(), [0, 1], ValueError, r"labels .*\(8,\), got \(2,\)"),
         (InfoNCE(), range(8), DataError, "two vectors of one label and one of another"),
         (InfoNCE(), [4] * 8, DataError, "two vectors of one label and one of another"),
         (AlphaCL(), LABELS["classes"], DataError, "AlphaCL needs labels of which each occurs twice"),
@@ -83,5 +83,5 @@ def test_empty_batches_miners_and_things_that_are_no_loss_are_refused() -> None:
                 EmbeddingLoss(loss)(embeddings(n), torch.zeros(n, dtype=torch.long))
     with pytest.raises(UsageError, match="indices_tuple must be None: all pairs count"):
         EmbeddingLoss(InfoNCE())(embeddings(), torch.tensor(LABELS["views"]), (torch.tensor([0]),) * 3)
-    with pytest.raises(UsageError, match="loss must be one of"):
+    with pytest.raises(UsageError, match="NTXentLoss"):
         EmbeddingLoss(NTXentLoss())  # pyright: ignore[reportArgumentType]

@@ -204,9 +204,9 @@ def test_bad_batches_are_refused_in_one_line() -> None:
     assert "got 1" in refused(None, 1)
     assert "a batch of 1 pair(s) has no negatives; set dataloader_drop_last=True" in refused(None, 2, n=1)
     assert "a batch of 0 pair(s)" in refused(None, 2, n=0)
-    with pytest.raises(ValueError, match=r"labels must be one per sample, shape \(5,\), got \(3,\)"):
+    with pytest.raises(ValueError, match=r"labels .*\(5,\), got \(3,\)"):
         value_of(SentenceLoss(Given(), SupCon()), columns(2), torch.zeros(3, dtype=torch.long))
-    with pytest.raises(UsageError, match=r"loss must be one of counterpoint.losses"):
+    with pytest.raises(UsageError, match="MSELoss"):
         SentenceLoss(Given(), nn.MSELoss())  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match=r"as a SentenceTransformer does, got Identity; pip install .*\[text\]"):
         value_of(SentenceLoss(nn.Identity()), columns(2))

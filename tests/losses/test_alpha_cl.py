@@ -284,7 +284,7 @@ BAD_SETTINGS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: AlphaCL(OwnRule(Entropy()), stream=True), ValueError, r"decides each row independently"),
     (lambda: build(lambda cost, own: cost), TypeError, r"rule must be a rule such as Entropy\(\).*got <function"),
     (lambda: build(Entropy), TypeError, r"rule must be a rule such as .*Entropy"),
-    (lambda: AlphaCL().importance(GOOD[:1], GOOD[:1]), ValueError, r"z0 must have at least 2 rows, got 1"),
+    (lambda: AlphaCL().importance(GOOD[:1], GOOD[:1]), ValueError, r"z0 .*rows, got 1"),
     (lambda: AlphaCL(OwnRule(lambda cost, own: -own))(GOOD, GOOD), ValueError, r"alpha must be of the shape"),
 ]
 
@@ -299,9 +299,7 @@ def test_bad_input_is_named_with_a_remedy(ask: Any, error: type[Exception], sent
 def test_a_rule_that_overflows_is_named(backpropagate: bool) -> None:
     far = torch.tensor([[1e20, 0.0], [-1e20, 0.0], [0.0, 1e20]], dtype=torch.float64)
     loss = AlphaCL(Direct(exponent=20), normalize=False, backpropagate_alpha=backpropagate)
-    with pytest.raises(
-        ValueError, match=r"AlphaCL is nan for finite inputs: its rule gives weights that are NaN or infinite"
-    ):
+    with pytest.raises(ValueError, match=r"AlphaCL .*: its rule gives weights that are NaN or infinite"):
         loss(far, far)
 
 

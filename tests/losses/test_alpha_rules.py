@@ -251,11 +251,8 @@ def test_a_coincident_pair_has_a_finite_derivative(exponent: float) -> None:
 
 
 BAD_ARGUMENTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
-    *((rule, {"temperature": 0}, r"temperature must be > 0, got 0; common values") for rule in CATALOGUE.values()),
-    *(
-        (rule, {"temperature": math.inf}, r"temperature must be between 1e-30 and 1e\+30, got inf")
-        for rule in CATALOGUE.values()
-    ),
+    *((rule, {"temperature": 0}, r"temperature .*got 0") for rule in CATALOGUE.values()),
+    *((rule, {"temperature": math.inf}, r"temperature .*got inf") for rule in CATALOGUE.values()),
     (Entropy, {"epsilon": -1}, r"epsilon must be >= 0 and finite, got -1; 0 makes"),
     (InversePower, {"gamma": 0}, r"gamma must be > 0, got 0; alphacl2022 uses 2"),
     (Direct, {"exponent": 0}, r"exponent must be > 0, got 0; alphacl2022 uses 4"),

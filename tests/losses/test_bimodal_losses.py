@@ -176,9 +176,9 @@ def test_the_scale_is_limited_on_request() -> None:
 
 def test_bad_arguments_are_named() -> None:
     for tau in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match=rf"temperature must be > 0, got {tau}"):
+        with pytest.raises(ValueError, match=rf"temperature .*got {tau}"):
             CrossModal(tau)
-    with pytest.raises(ValueError, match=r"temperature must be between 1e-30 and 1e\+30, got inf"):
+    with pytest.raises(ValueError, match=r"temperature .*got inf"):
         CrossModal(math.inf)
     for most in (99.0, -1.0, math.nan):
         with pytest.raises(ValueError, match=rf"max_scale must be >= the first scale, .* = 100, got {most}; CLIP"):

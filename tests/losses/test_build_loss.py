@@ -28,8 +28,8 @@ def test_common_settings_reach_the_losses_that_take_them() -> None:
     [
         ("infonec", {}, UsageError, "unknown loss 'infonec'; did you mean 'infonce'?"),
         ("triplet", {"margn": 1}, ValueError, "takes no margn; did you mean 'margin'?"),
-        ("triplet", {"margin": float("inf")}, ValueError, "margin must be a finite number, got inf"),
-        ("infonce", {"temperature": -1}, ValueError, "temperature must be > 0, got -1"),
+        ("triplet", {"margin": float("inf")}, ValueError, "got inf"),
+        ("infonce", {"temperature": -1}, ValueError, "got -1"),
         ("nonnegative-cross-entropy", {}, ValueError, "needs num_classes"),
         ("alpha-cl", {"rule": "sqare"}, UsageError, "unknown alpha rule 'sqare'; did you mean 'square'?"),
     ],

@@ -163,7 +163,7 @@ def test_weights_that_do_not_fit_are_named() -> None:
     broken = nonnegative(3, 2)
     with torch.no_grad():
         broken.class_weights[1, 0] = math.nan
-    with pytest.raises(ValueError, match="class_weights must be finite, but row 1 holds NaN or infinity"):
+    with pytest.raises(ValueError, match=r"class_weights .*row 1"):
         broken(GOOD, GOOD, labels)
 
 

@@ -79,7 +79,7 @@ def test_local_views_meet_the_mean_of_the_global_ones_and_have_the_distribution(
         loss(z0, z1, local_LND=torch.stack([z2, z3])[:, :5])
     with pytest.raises(TypeError, match=r"local_LND must be a tensor \(l, n, d\), got list; use torch\.stack"):
         loss(z0, z1, local_LND=[z2, z3])
-    with pytest.raises(ValueError, match=r"local_LND\[1\] must be finite, but row 0 holds NaN"):
+    with pytest.raises(ValueError, match=r"local_LND\[1\] .*row 0"):
         loss(z0, z1, local_LND=torch.stack([z2, z3 / 0.0 * 0.0]))
 
 

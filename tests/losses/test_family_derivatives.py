@@ -96,15 +96,15 @@ def test_a_third_derivative_on_tiles_is_refused(case: Case, setting: Setting) ->
     """In each way to ask for it: through grad, through backward, through either mode of torch.func."""
     z, v, function = stacked(), direction(), of_both(case(setting))
     with on_kernel("tiled"):
-        with pytest.raises(RuntimeError, match=r"third derivative of a pairwise loss needs every pair.*'dense'"):
+        with pytest.raises(RuntimeError, match=r"third derivative .*'dense'"):
             third(function, z, v)
         leaf = z.clone().requires_grad_()
         (slope,) = torch.autograd.grad(function(leaf), leaf, create_graph=True)
         (curve,) = torch.autograd.grad((slope * v).sum(), leaf, create_graph=True)
-        with pytest.raises(RuntimeError, match="third derivative"):
+        with pytest.raises(RuntimeError, match=r"third derivative"):
             (curve * v).sum().backward()
         along = torch.func.grad(function)
-        with pytest.raises(RuntimeError, match="third derivative"):
+        with pytest.raises(RuntimeError, match=r"third derivative"):
             torch.func.jvp(lambda x: torch.func.jvp(along, (x,), (v,))[1], (z,), (v,))
         # For unit rows torch itself refuses this order of modes, on every kernel.
         with pytest.raises(RuntimeError, match=r"third derivative|inplace operation"):

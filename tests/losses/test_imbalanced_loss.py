@@ -161,7 +161,7 @@ def test_bad_settings_are_named() -> None:
     for seed in (-1, 2**64):
         with pytest.raises(ValueError, match=rf"seed must be a whole number from 0 to {2**64 - 1}, got {seed}"):
             GeneralizedContrastive(seed=seed)
-    with pytest.raises(ValueError, match=r"temperature must be > 0, got 0"):
+    with pytest.raises(ValueError, match=r"temperature .*got 0"):
         GeneralizedContrastive(temperature=0)
     with pytest.raises(ValueError, match=r"normalize must be one of sphere, ball, none, got 'cube'"):
         GeneralizedContrastive(normalize="cube")  # pyright: ignore[reportArgumentType]

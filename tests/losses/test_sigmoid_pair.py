@@ -158,9 +158,9 @@ def test_importance_gives_the_gradient(normalize: bool) -> None:
 
 def test_bad_arguments_are_named() -> None:
     for scale in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match=rf"scale must be > 0, got {scale}; zhai2023 starts at 10"):
+        with pytest.raises(ValueError, match=rf"scale .*got {scale}; zhai2023 starts at 10"):
             SigmoidPair(scale)
-    with pytest.raises(ValueError, match=r"scale must be between 1e-30 and 1e\+30, got inf"):
+    with pytest.raises(ValueError, match=r"scale .*got inf"):
         SigmoidPair(math.inf)
     for bias in (math.nan, math.inf):
         with pytest.raises(ValueError, match=rf"bias must be finite, got {bias}; zhai2023 starts at -10"):

@@ -240,5 +240,5 @@ def test_the_mean_over_uneven_batches_is_refused_on_every_rank(ranks: list[RankR
     sizes = ["3, 2", "3, 2, 2"][len(ranks) - 2]
     for result in ranks:
         refusal = result.texts.get("uneven", "")
-        assert refusal.startswith(f"batches must be equally large on all ranks, got {sizes} samples")
+        assert f"got {sizes} samples" in refusal
         assert "drop_last" in refusal

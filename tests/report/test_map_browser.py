@@ -172,15 +172,17 @@ def test_search_narrows_maps_and_dimensions(visit, pages):  # noqa: F811
 
 def test_dimensions_are_sorted_and_filtered(visit, pages):  # noqa: F811
     tab = visit(pages[1])
+    tables, shown = tab.locator(".light-table"), tab.locator(".light-table li:visible")
+    assert tables.count() > 0
     values = "(list, key) => [...list.children].map((item) => Number(item.dataset[key]))"
     for key, sign in (("expected", -1), ("fires", -1), ("purity", -1), ("dim", 1)):
         tab.locator("#dims-sort").select_option(key)
-        for table in tab.locator(".light-table").all():
-            found = table.evaluate("(list, key) => (" + values + ")(list, key)", key)
+        for table in tables.all():
+            found = table.evaluate(values, key)
             assert found == sorted(found, key=lambda value: sign * value)
     for kind in ("named", "silent", "always", "all"):
         tab.locator("#dims-kind").select_option(kind)
-        shown = tab.locator(".light-table li:visible")
+        assert (shown.count() > 0) == (kind != "silent"), kind
         assert all(kind in (item.get_attribute("data-kind") or "") or kind == "all" for item in shown.all())
         assert tab.locator("#dims-count").inner_text().startswith(f"{shown.count()} dimension")
 

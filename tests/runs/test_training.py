@@ -318,7 +318,7 @@ def test_a_module_that_cannot_be_copied_is_refused_in_one_line(tmp_path: Path, i
 def test_an_array_must_be_given_again(tmp_path: Path, images: np.ndarray, labels: np.ndarray) -> None:
     run = cp.train(images, labels=labels, out=tmp_path / "run", **SMALL)
     for verb in (cp.evaluate, cp.diagnose, cp.embed):
-        with pytest.raises(UsageError, match="pass it as data="):
+        with pytest.raises(UsageError, match="data="):
             verb(run.path, quiet=True)
     again = cp.Run(run.path, data=images, labels=labels)
     assert cp.evaluate(again, k=3, quiet=True).rows == cp.evaluate(run, k=3, quiet=True).rows

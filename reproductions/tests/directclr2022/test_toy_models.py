@@ -161,7 +161,7 @@ def test_views_have_the_noise_they_were_asked_for(generator: torch.Generator) ->
 
 
 def test_mistakes_are_explained() -> None:
-    with pytest.raises(ValueError, match=r"temperature must be > 0, got 0; the released toys have 0\.1"):
+    with pytest.raises(ValueError, match=r"temperature .*; the released toys have 0\.1"):
         ProductInfoNCE(0)
     with pytest.raises(
         UsageError, match=r"20 evaluations led to time .* only; ask for earlier times or a larger tolerance"

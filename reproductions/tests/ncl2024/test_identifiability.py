@@ -82,7 +82,7 @@ def test_what_cannot_be_matched_or_judged() -> None:
     own = LatentModel(torch.tensor([0.5, 0.5]), torch.eye(2))
     with pytest.raises(UsageError, match="must have one shape"):
         match_features(torch.eye(2), torch.eye(3))
-    with pytest.raises(UsageError, match="num_features must be >= 1, got 0"):
+    with pytest.raises(UsageError, match="num_features"):
         identifiability(own, 0)
     judged = identifiability(draw(3, 5, 7, unique=True).model, 2)
     assert judged.is_unique is None

@@ -58,8 +58,8 @@ def test_the_best_dimensions_are_averaged() -> None:
 
 Z = draw(6, 2)
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"z1_ND": Z[:5]}, r"z0 and z1 must have the same shape, got \(6, 2\) and \(5, 2\)"),
-    ({"temperature": 0.0}, r"temperature must be > 0, got 0\.0; 1 is"),
+    ({"z1_ND": Z[:5]}, r"z0 and z1 .*\(6, 2\) and \(5, 2\)"),
+    ({"temperature": 0.0}, r"temperature .*; 1 is"),
     ({"num_negatives": 1}, "num_negatives must be between 2 and the samples, 6, got 1"),
     ({"num_negatives": 7}, "num_negatives must be between 2 and the samples, 6, got 7"),
 ]
