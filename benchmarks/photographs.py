@@ -29,7 +29,7 @@ from view_peers import MEAN, OURS, STD, Work, kornia_recipe, torchvision_recipe
 from views import table
 
 from counterpoint.core.process_setup import at_work
-from counterpoint.core.settings import SourceSettings
+from counterpoint.core.settings import SourceSettings, ViewSettings
 from counterpoint.data.formats.image_files import decode
 from counterpoint.data.formats.plain_jpegs import decode_plain
 from counterpoint.data.loader import Batch, BatchLoader
@@ -37,7 +37,7 @@ from counterpoint.data.order import Order
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.presets import PRESETS
+from counterpoint.data.views.presets import plan_views
 from counterpoint.engine.progress import Reporter
 
 BATCH, CLASSES = 64, 4
@@ -93,7 +93,7 @@ def our_batches(source: Source, threads: int) -> Iterator[Batch]:
 def our_views(folder: Path, side: int, threads: int) -> Callable[[], None]:
     """A step that decodes and draws one epoch."""
     source = opened(folder, side)
-    drawer = ViewDrawer(PRESETS["lightly-cifar"], torch.tensor(MEAN), torch.tensor(STD), 0)
+    drawer = ViewDrawer(plan_views(ViewSettings(preset="lightly-cifar")), torch.tensor(MEAN), torch.tensor(STD), 0)
 
     def step() -> None:
         with at_work():  # as `cp.train` and the command draw views: what a batch has freed serves the next one

@@ -60,10 +60,11 @@ class TwoViews(Dataset[tuple[Tensor, Tensor]]):
 
 def ours(work: Work) -> Step:
     """A step that draws by ``ViewDrawer`` with the preset of that name, random numbers included."""
+    from counterpoint.core.settings import ViewSettings  # deferred: likewise
     from counterpoint.data.views.drawer import ViewDrawer  # deferred: a peer is measured without it
-    from counterpoint.data.views.presets import PRESETS  # deferred: a peer is measured without it
+    from counterpoint.data.views.presets import plan_views  # deferred: a peer is measured without it
 
-    drawer = ViewDrawer(PRESETS["lightly-cifar"], torch.tensor(MEAN), torch.tensor(STD), 0)
+    drawer = ViewDrawer(plan_views(ViewSettings(preset="lightly-cifar")), torch.tensor(MEAN), torch.tensor(STD), 0)
     batches = list(zip(work.images_B3HW.split(work.batch_size), _ids(work), strict=True))
 
     def step() -> None:

@@ -7,9 +7,10 @@ import torch
 from threadpoolctl import threadpool_info
 
 from counterpoint.core import thread_parts
+from counterpoint.core.settings import ViewSettings
 from counterpoint.core.thread_parts import blocks, each_block, in_order, in_turn, one_thread, side_by_side
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.presets import PRESETS
+from counterpoint.data.views.presets import plan_views
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +21,7 @@ def own_threads() -> Iterator[None]:
 
 
 def test_views_have_the_same_bits_for_any_number_of_threads() -> None:
-    drawer = ViewDrawer(PRESETS["directclr"], torch.full((3,), 0.5), torch.full((3,), 0.25), 7)
+    drawer = ViewDrawer(plan_views(ViewSettings(preset="directclr")), torch.full((3,), 0.5), torch.full((3,), 0.25), 7)
     samples = torch.randint(0, 256, (130, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     found = []
     for num_threads in (1, 2, 3):

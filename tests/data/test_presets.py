@@ -1,6 +1,5 @@
 """View presets: one for each kind of data, every number of which can be overridden."""
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import ViewSettings
 from counterpoint.data.views.colour import HUE_SHARE
-from counterpoint.data.views.presets import PRESETS, ViewPlan, choose_preset, plan_views
+from counterpoint.data.views.presets import PRESETS, UNCHANGED, choose_preset, plan_views
 
 
 @pytest.mark.parametrize(
@@ -28,8 +27,11 @@ def test_the_preset_follows_the_data(kind: str, shape: tuple[int, ...], name: st
     assert choose_preset(kind, shape)[1]  # pyright: ignore[reportArgumentType]
 
 
-def test_the_plan_has_the_fields_of_the_settings() -> None:
-    assert set(asdict(ViewPlan())) | {"preset"} == set(ViewSettings.model_fields)
+@pytest.mark.parametrize("name", PRESETS)
+def test_nothing_is_auto_in_a_plan(name: str) -> None:
+    assert "auto" not in plan_views(ViewSettings(preset=name)).model_dump().values()
+    assert PRESETS[name].keys() <= ViewSettings.model_fields.keys()
+    assert PRESETS[name].items().isdisjoint(UNCHANGED.items())
 
 
 def test_the_second_view_is_as_the_first_unless_the_preset_or_the_user_says_otherwise() -> None:

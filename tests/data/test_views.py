@@ -2,18 +2,24 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from counterpoint.core.settings import ViewSettings
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.presets import PRESETS, ViewPlan
+from counterpoint.data.views.presets import ViewPlan, plan_views
 from tolerances import assert_close, assert_estimate
 
-EVERYTHING = replace(
-    PRESETS["photos"],
+
+def make_plan(preset: str = "none", **numbers: Any) -> ViewPlan:
+    return plan_views(ViewSettings(preset=preset, **numbers))
+
+
+EVERYTHING = make_plan(
+    "photos",
     affine=0.7,
     rotate=30.0,
     translate=0.2,
@@ -24,7 +30,7 @@ EVERYTHING = replace(
     solarize=0.4,
 )
 PLANS = {
-    **{name: PRESETS[name] for name in ("none", "digits", "drawings", "small-images", "photos", "directclr", "ncl")},
+    **{name: make_plan(name) for name in ("none", "digits", "drawings", "small-images", "photos", "directclr", "ncl")},
     "everything": EVERYTHING,
 }
 SEED, EPOCH, NUM_IMAGES = 7, 3, 66
@@ -76,7 +82,7 @@ def test_neither_the_size_of_an_image_nor_the_number_of_threads_matters(
     shape: tuple[int, int, int], num_threads: int, generator: torch.Generator
 ) -> None:
     images, ids = random_images(generator, 4, *shape), random_ids(generator, 4)
-    plan = replace(EVERYTHING, jitter=1.0, blur=1.0)
+    plan = EVERYTHING.model_copy(update={"jitter": 1.0, "blur": 1.0})
     together = draw(plan, images, ids)
     before = torch.get_num_threads()
     try:
@@ -117,7 +123,7 @@ def test_local_views_are_small_and_each_of_a_part_of_its_own(generator: torch.Ge
     across, down = torch.meshgrid(torch.arange(48), torch.arange(32), indexing="xy")
     samples = torch.stack([across, down, torch.zeros_like(down)]).to(torch.uint8).expand(20, 3, 32, 48) * 5
     ids = random_ids(generator, 20)
-    plan = ViewPlan(crop_scale=(0.9, 1.0), local_crops=3, local_side=0.25, local_scale=(0.05, 0.2))
+    plan = make_plan(crop_scale=(0.9, 1.0), local_crops=3, local_side=0.25, local_scale=(0.05, 0.2))
     drawer = ViewDrawer(plan, torch.zeros(3), torch.ones(3), SEED)
     local = drawer.local_views(samples, ids, EPOCH)
     assert local is not None
@@ -132,7 +138,7 @@ def test_local_views_are_small_and_each_of_a_part_of_its_own(generator: torch.Ge
     assert few is not None
     assert torch.equal(few, local[:, 4:6])
     # The global views are those of a plan without local ones.
-    without = ViewDrawer(replace(plan, local_crops=0), torch.zeros(3), torch.ones(3), SEED)
+    without = ViewDrawer(plan.model_copy(update={"local_crops": 0}), torch.zeros(3), torch.ones(3), SEED)
     assert without.local_views(samples, ids, EPOCH) is None
     for found, expected in zip(
         drawer.two_views(samples, ids, EPOCH), without.two_views(samples, ids, EPOCH), strict=True
@@ -142,14 +148,14 @@ def test_local_views_are_small_and_each_of_a_part_of_its_own(generator: torch.Ge
 
 def test_a_local_view_of_everything_is_a_view_of_its_number(generator: torch.Generator) -> None:
     samples, ids = random_images(generator, 40, 3, 16, 16), random_ids(generator, 40)
-    plan = replace(EVERYTHING, local_crops=2, local_side=1.0, local_scale=EVERYTHING.crop_scale)
+    plan = EVERYTHING.model_copy(update={"local_crops": 2, "local_side": 1.0, "local_scale": EVERYTHING.crop_scale})
     local = ViewDrawer(plan, torch.full((3,), 0.5), torch.full((3,), 2.0), SEED).local_views(samples, ids, EPOCH)
     assert local is not None
     for number in range(2):
         assert_close(local[number], (draw(plan, samples, ids, view=2 + number) - 0.5) / 2.0)
 
 
-@pytest.mark.parametrize(("plan", "shape"), [(EVERYTHING, (3, 16, 16)), (PRESETS["vectors"], (7,))])
+@pytest.mark.parametrize(("plan", "shape"), [(EVERYTHING, (3, 16, 16)), (make_plan("vectors"), (7,))])
 def test_the_second_of_a_pair_is_what_view_1_is_drawn_from(
     plan: ViewPlan, shape: tuple[int, ...], generator: torch.Generator
 ) -> None:
@@ -206,7 +212,7 @@ def test_a_change_happens_in_each_view_as_often_as_asked(name: str, generator: t
     if name in ("blur", "solarize"):  # which the second view may have a chance of its own for
         chances, asked = (0.8, 0.1), {name: 0.8, f"{name}_second": 0.1}
     images = torch.rand(1, 3, 8, 8, generator=generator).expand(num_images, -1, -1, -1)
-    plan = replace(ViewPlan(jitter_strength=0.4, blur_sigma=(0.5, 1.0), rotate=45.0), **asked)
+    plan = make_plan("none", jitter_strength=0.4, blur_sigma=(0.5, 1.0), rotate=45.0, **asked)
     for view, probability in enumerate(chances):
         is_changed = (draw(plan, images, torch.arange(num_images), view=view) != images).flatten(1).any(dim=1)
         standard_error = (probability * (1 - probability) / num_images) ** 0.5
@@ -216,7 +222,7 @@ def test_a_change_happens_in_each_view_as_often_as_asked(name: str, generator: t
 @pytest.mark.parametrize("name", ["blur", "solarize"])
 def test_the_second_view_alone_may_have_a_chance(name: str, generator: torch.Generator) -> None:
     images = torch.rand(9, 3, 8, 8, generator=generator)
-    plan = replace(ViewPlan(blur_sigma=(0.5, 1.0)), **{f"{name}_second": 1.0})
+    plan = make_plan("none", blur_sigma=(0.5, 1.0), **{f"{name}_second": 1.0})
     assert torch.equal(draw(plan, images, torch.arange(9)), images)
     assert bool((draw(plan, images, torch.arange(9), view=1) != images).flatten(1).any(dim=1).all())
 
@@ -224,8 +230,8 @@ def test_the_second_view_alone_may_have_a_chance(name: str, generator: torch.Gen
 def test_changing_one_operation_leaves_the_draws_of_the_others_alone(generator: torch.Generator) -> None:
     images = torch.rand(1, 3, 8, 8, generator=generator).expand(200, -1, -1, -1)
     ids = torch.arange(200)
-    alone = draw(ViewPlan(grayscale=0.5), images, ids)
-    with_crop = draw(ViewPlan(grayscale=0.5, crop_scale=(0.3, 0.9), affine=0.5, rotate=20.0, blur=0.5), images, ids)
+    alone = draw(make_plan(grayscale=0.5), images, ids)
+    with_crop = draw(make_plan(grayscale=0.5, crop_scale=(0.3, 0.9), affine=0.5, rotate=20.0, blur=0.5), images, ids)
     grey = [(view[:, 0] == view[:, 1]).flatten(1).all(dim=1) for view in (alone, with_crop)]
     assert 0 < int(grey[0].sum()) < 200
     assert torch.equal(*grey)
@@ -234,7 +240,7 @@ def test_changing_one_operation_leaves_the_draws_of_the_others_alone(generator: 
 def test_brightness_moves_evenly_by_up_to_the_strength() -> None:
     num_images, strength, level = 4000, 0.4, 0.5
     images = torch.full((num_images, 1, 2, 2), level)  # flat and grey: contrast, saturation and hue change nothing
-    views = draw(ViewPlan(jitter=1.0, jitter_strength=strength), images, torch.arange(num_images))
+    views = draw(make_plan(jitter=1.0, jitter_strength=strength), images, torch.arange(num_images))
     factors = views[:, 0, 0, 0].double() / level
     assert_estimate(float(factors.mean()), 1.0, strength / (3 * num_images) ** 0.5)
     assert float(factors.min()) >= 1 - strength - 1e-6
@@ -250,18 +256,18 @@ def test_brightness_moves_evenly_by_up_to_the_strength() -> None:
 def test_vector_views_are_the_same_in_any_batch(generator: torch.Generator) -> None:
     for width in (2, 3, 13, 64):
         samples, ids = torch.randn(NUM_IMAGES, width, generator=generator), random_ids(generator, NUM_IMAGES)
-        together = draw(PRESETS["vectors"], samples, ids)
+        together = draw(make_plan("vectors"), samples, ids)
         for rows in compositions(NUM_IMAGES, generator):
-            assert torch.equal(draw(PRESETS["vectors"], samples[rows], ids[rows]), together[rows])
-        assert not torch.equal(draw(PRESETS["vectors"], samples, ids, view=1), together)
-        assert not torch.equal(draw(PRESETS["vectors"], samples, ids, epoch=EPOCH + 1), together)
-        assert not torch.equal(draw(PRESETS["vectors"], samples, ids, seed=SEED + 1), together)
+            assert torch.equal(draw(make_plan("vectors"), samples[rows], ids[rows]), together[rows])
+        assert not torch.equal(draw(make_plan("vectors"), samples, ids, view=1), together)
+        assert not torch.equal(draw(make_plan("vectors"), samples, ids, epoch=EPOCH + 1), together)
+        assert not torch.equal(draw(make_plan("vectors"), samples, ids, seed=SEED + 1), together)
 
 
 def test_noise_is_normal_in_units_of_each_features_deviation() -> None:
     num_samples, noise = 20_000, 0.3
     mean, std = torch.tensor([5.0, -2.0, 0.0]), torch.tensor([0.1, 1.0, 20.0])
-    drawer = ViewDrawer(ViewPlan(noise=noise), mean, std, SEED)
+    drawer = ViewDrawer(make_plan(noise=noise), mean, std, SEED)
     views = [
         drawer.draw(mean.expand(num_samples, 3), torch.arange(num_samples), 0, torch.full((num_samples,), view))
         for view in (0, 1)
@@ -280,7 +286,7 @@ def test_dropped_features_become_their_mean_and_the_others_stay() -> None:
     num_samples, dropout = 20_000, 0.2
     mean, std = torch.tensor([5.0, -2.0]), torch.ones(2)
     samples = torch.tensor([[1.0, 7.0]]).expand(num_samples, 2)
-    drawer = ViewDrawer(ViewPlan(dropout=dropout), mean, std, SEED)
+    drawer = ViewDrawer(make_plan(dropout=dropout), mean, std, SEED)
     view = drawer.draw(samples, torch.arange(num_samples), 0, torch.zeros(num_samples, dtype=torch.int64))
     is_dropped = view == mean
     assert torch.equal(torch.where(is_dropped, mean, samples), view)

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from counterpoint.core.errors import InterruptedRunError, NonFiniteError, RunError, TrainingError
 from counterpoint.core.rundir import RunFolder, append_line
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import TrainSettings, ViewSettings
 from counterpoint.core.validation import build, merge
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import Order
 from counterpoint.data.stores import MemoryStore
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.presets import ViewPlan
+from counterpoint.data.views.presets import plan_views
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.engine import Engine
 from counterpoint.engine.job import TrainingJob
@@ -80,7 +80,7 @@ def job_for(
         "optimizer": torch.optim.AdamW(toy.parameters(), lr=9.0),
         "schedule": SCHEDULE,
         "loader": BatchLoader(MemoryStore(samples), Order(torch.arange(NUM_SAMPLES), BATCH, 0)),
-        "views": ViewDrawer(ViewPlan(noise=0.1), torch.zeros(3), torch.ones(3), 0),
+        "views": ViewDrawer(plan_views(ViewSettings(preset="none", noise=0.1)), torch.zeros(3), torch.ones(3), 0),
         "engine": Engine(place("cpu", "fp32")),
         "folder": folder,
         "settings": build(TrainSettings, merge(SETTINGS, {"seed": seed, "engine": engine}), "test"),

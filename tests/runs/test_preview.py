@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 
 import counterpoint as cp
-from counterpoint.core.settings import SourceSettings
+from counterpoint.core.settings import SourceSettings, ViewSettings
 from counterpoint.data.sources import open_source
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.presets import PRESETS
+from counterpoint.data.views.presets import plan_views
 from counterpoint.engine.progress import Reporter
 
 TILE, GAP, HEADER = 96, 6, 22
@@ -74,7 +74,7 @@ def test_the_sheet_is_a_function_of_data_and_seed(tmp_path: Path, images: np.nda
 
 def test_the_views_are_those_that_training_draws(tmp_path: Path, images: np.ndarray) -> None:
     sheet = pixels(cp.preview(images, out=tmp_path / "a.png", num_samples=12, num_views=4, quiet=True, seed=3))
-    drawer = ViewDrawer(PRESETS["digits"], torch.zeros(1), torch.ones(1), 3)
+    drawer = ViewDrawer(plan_views(ViewSettings(preset="digits")), torch.zeros(1), torch.ones(1), 3)
     samples, ids = torch.from_numpy(images)[:, None], torch.arange(12)
     for column, (epoch, view) in enumerate(((0, 0), (0, 1), (1, 0), (1, 1)), start=1):
         drawn = (drawer.draw(samples, ids, epoch, torch.full((12,), view)) * 255).round().byte().numpy()[:, 0]

@@ -30,7 +30,6 @@ METHOD_REASONS = {
     "nonnegative-supervised": "labels may be used, and features are non-negative",
 }
 EXCLUDE = "source.exclude"  # the one setting whose value is a file that is written with the config
-MINUTES = 10.0
 EXCLUDE_FILE = "exclude.txt"  # until the config has a name
 # The most capable first; the first that has its updates within the time is taken.
 ON_CPU = (("resnet9", 64), ("resnet9", 32), ("resnet9-narrow", 64), ("resnet9-narrow", 32), ("convnet", 32))
@@ -152,7 +151,7 @@ def recommend(  # noqa: PLR0913 (its signature is published)
     want: str = "features",
     use_labels: bool = False,
     drop_near_copies: bool = False,
-    minutes: float = MINUTES,
+    minutes: float = 10.0,
     known: Audit | str | Path | None = None,
     quiet: bool = False,
     **source: Any,

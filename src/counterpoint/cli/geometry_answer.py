@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from counterpoint.cli.arguments import GeometryFlags
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.terminal_text import TextTable, shown_lines
@@ -26,9 +27,6 @@ from counterpoint.theory.collapse.rebalancing import rebalance
 from counterpoint.theory.geometry.class_risk import PAPER
 from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 
-if TYPE_CHECKING:
-    from counterpoint.cli.verbs.geometry_verb import GeometryFlags
-
 PAPER_LOSS = "generalized-contrastive"  # the paper's InfoNCE, at any temperature
 MOST_NEGATIVES = 10**12  # the integral over the negatives is exact up to here, and the limit no longer differs
 TEXT_WIDTH = 110
@@ -38,7 +36,7 @@ NUM_SHARES = 17
 LARGEST_LOG_ODDS = math.log(99)  # a majority of 0.99; the least is that of equal classes
 
 
-def answer_shares(flags: "GeometryFlags") -> None:
+def answer_shares(flags: GeometryFlags) -> None:
     """Solve for the shares of classes, and print."""
     shares = _shares(flags)
     loss, text = None if flags.loss is None and not _loss_options(flags) else _build_loss(flags), flags.negatives
@@ -78,7 +76,7 @@ def answer_shares(flags: "GeometryFlags") -> None:
     print(shown_lines("\n".join(map(str, [*texts, *(f"\n{answer}" for answer in answers.values())]))))
 
 
-def answer_run(flags: "GeometryFlags") -> None:
+def answer_run(flags: GeometryFlags) -> None:
     """Measure the classes of a run, solve for those that its loss would have, and print both."""
     from counterpoint.report.sections.classes_section import class_rows, class_words  # deferred: shares have no table
     from counterpoint.runs.class_comparison import compare_classes  # deferred: loads scikit-learn, which shares do not
@@ -101,7 +99,7 @@ def answer_run(flags: "GeometryFlags") -> None:
     print(shown_lines("\n".join([*first, "", *table.lines, *more, "", *last])))
 
 
-def _shares(flags: "GeometryFlags") -> list[float]:
+def _shares(flags: GeometryFlags) -> list[float]:
     """Read shares such as 0.25 or 1/4, and divide them by their sum where that is asked for."""
     try:
         shares = [float(Fraction(text)) if "/" in text else float(text) for text in flags.shares]
@@ -114,21 +112,21 @@ def _shares(flags: "GeometryFlags") -> list[float]:
     return [share / total for share in shares] if flags.normalize else shares
 
 
-def _loss_options(flags: "GeometryFlags") -> dict[str, Any]:
+def _loss_options(flags: GeometryFlags) -> dict[str, Any]:
     """Arguments of the loss; --temperature is one of them."""
     if flags.temperature is not None and "temperature" in flags.loss_options:
         raise UsageError("temperature is given twice, by --temperature and in --loss-options; leave out one")
     return {**flags.loss_options, **({} if flags.temperature is None else {"temperature": flags.temperature})}
 
 
-def _build_loss(flags: "GeometryFlags", **above: float) -> Loss:
+def _build_loss(flags: GeometryFlags, **above: float) -> Loss:
     try:
         return build_loss(flags.loss or PAPER_LOSS, {}, {**_loss_options(flags), **above})
     except (TypeError, ValueError, ArithmeticError) as error:
         raise UsageError(str(error)) from error
 
 
-def _phases(flags: "GeometryFlags", num_classes: int, problem: Mapping[str, Any]) -> PhaseDiagram:
+def _phases(flags: GeometryFlags, num_classes: int, problem: Mapping[str, Any]) -> PhaseDiagram:
     """Compute the phase diagram; negatives and temperature that were given are added to the usual ones."""
     options, record = _loss_options(flags), PAPER if problem["loss"] is None else problem["loss"].class_level()
     temperatures = [options["temperature"]] if "temperature" in options else []
@@ -145,7 +143,7 @@ def _phases(flags: "GeometryFlags", num_classes: int, problem: Mapping[str, Any]
     )
 
 
-def _words(flags: "GeometryFlags", record: ClassLevel, negatives: float) -> dict[str, str]:
+def _words(flags: GeometryFlags, record: ClassLevel, negatives: float) -> dict[str, str]:
     """Put the question into words: the loss with its arguments, and what is required of the embedding."""
     how_many = "infinitely many" if math.isinf(negatives) else f"{negatives:.0f}"
     whose = "other classes" if flags.supervised or record.supervised else "any class"

@@ -6,11 +6,12 @@ descriptions are the command line's help. This module does not import torch, so 
 once.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 Auto = Literal["auto"]
+Open = TypeVar("Open")  # what a number of views is until its preset fills it in: auto, or Never once all are filled in
 Off = Literal["none"]
 Pair = Annotated[tuple[float, float], Strict(False)]  # YAML writes a pair as a list
 
@@ -131,7 +132,7 @@ class LookSettings(PartSettings):
     cache: bool = option("keep features in the cache, and take them from there", True)
 
 
-class ViewSettings(Settings):
+class Views(Settings, Generic[Open]):
     """The random changes that make views of a sample; a field left at auto comes from the preset."""
 
     preset: str = option(
@@ -139,43 +140,46 @@ class ViewSettings(Settings):
         "function that makes views of your own",
         "auto",
     )
-    crop_scale: Pair | Auto = option("share of the area a random resized crop keeps, lowest and highest", "auto")
-    flip: Share | Auto = option("probability of a left-right flip", "auto")
-    jitter: Share | Auto = option("probability of colour jitter", "auto")
-    jitter_strength: Share | Auto = option(
+    crop_scale: Pair | Open = option("share of the area a random resized crop keeps, lowest and highest", "auto")
+    flip: Share | Open = option("probability of a left-right flip", "auto")
+    jitter: Share | Open = option("probability of colour jitter", "auto")
+    jitter_strength: Share | Open = option(
         "brightness, contrast and saturation change by up to this share, hue by a quarter of it", "auto"
     )
-    jitter_saturation: Share | Auto = option(
+    jitter_saturation: Share | Open = option(
         "saturation's share of jitter_strength: 1 is the same strength, 0 leaves it alone", "auto"
     )
-    grayscale: Share | Auto = option("probability of dropping the colour", "auto")
-    blur: Share | Auto = option("probability of a Gaussian blur", "auto")
-    blur_second: Share | Auto = option(
+    grayscale: Share | Open = option("probability of dropping the colour", "auto")
+    blur: Share | Open = option("probability of a Gaussian blur", "auto")
+    blur_second: Share | Open = option(
         "the same for the second view, where the two differ (auto: the preset's)", "auto"
     )
-    blur_sigma: Pair | Auto = option("blur width in pixels, lowest and highest", "auto")
-    solarize: Share | Auto = option("probability of inverting the bright half of the values", "auto")
-    solarize_second: Share | Auto = option("the same for the second view (auto: the preset's)", "auto")
+    blur_sigma: Pair | Open = option("blur width in pixels, lowest and highest", "auto")
+    solarize: Share | Open = option("probability of inverting the bright half of the values", "auto")
+    solarize_second: Share | Open = option("the same for the second view (auto: the preset's)", "auto")
     interpolation: Literal["auto", "bilinear", "bicubic"] = option("interpolation that resizes a crop", "auto")
-    affine: Share | Auto = option("probability of rotating, shifting, scaling and shearing", "auto")
-    rotate: Annotated[float, Field(ge=0, le=180)] | Auto = option("largest rotation in degrees", "auto")
-    translate: Share | Auto = option("largest shift as a share of the side", "auto")
-    zoom: Pair | Auto = option("scaling of the affine view, lowest and highest", "auto")
-    shear: Annotated[float, Field(ge=0, le=60)] | Auto = option("largest shear in degrees", "auto")
+    affine: Share | Open = option("probability of rotating, shifting, scaling and shearing", "auto")
+    rotate: Annotated[float, Field(ge=0, le=180)] | Open = option("largest rotation in degrees", "auto")
+    translate: Share | Open = option("largest shift as a share of the side", "auto")
+    zoom: Pair | Open = option("scaling of the affine view, lowest and highest", "auto")
+    shear: Annotated[float, Field(ge=0, le=60)] | Open = option("largest shear in degrees", "auto")
     fill: Literal["auto", "black", "edge"] = option(
         "what surrounds a picture that is moved: black, or the nearest pixels of its edge", "auto"
     )
-    noise: NotNegative | Auto = option(
+    noise: NotNegative | Open = option(
         "vectors: standard deviation of added noise, in standard deviations of the feature", "auto"
     )
-    dropout: Annotated[float, Field(ge=0, lt=1)] | Auto = option("vectors: share of features set to their mean", "auto")
+    dropout: Annotated[float, Field(ge=0, lt=1)] | Open = option("vectors: share of features set to their mean", "auto")
     local_crops: Annotated[int, Field(ge=0, le=64)] = option(
         "multi-crop: local views beside the two global ones, for losses of a distribution", 0, hint="6 is usual"
     )
-    local_side: Annotated[float, Field(gt=0, le=1)] | Auto = option(
+    local_side: Annotated[float, Field(gt=0, le=1)] | Open = option(
         "side of a local view as a share of a global one's (auto: 0.5)", "auto"
     )
-    local_scale: Pair | Auto = option("share of the area that a local view's crop keeps, lowest and highest", "auto")
+    local_scale: Pair | Open = option("share of the area that a local view's crop keeps, lowest and highest", "auto")
+
+
+ViewSettings = Views[Auto]
 
 
 class ProjectorSettings(Settings):

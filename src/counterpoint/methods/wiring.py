@@ -13,7 +13,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import own_draws
 from counterpoint.core.user_objects import CUSTOM
-from counterpoint.data.views.presets import plan_views
+from counterpoint.data.views.presets import local_size, plan_views
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.cross_entropy import ClassLoss
 from counterpoint.losses.distribution import SlicedLoss
@@ -189,7 +189,7 @@ def _joint(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> J
         if parts.second_shape is not None:
             raise UsageError("views.local_crops cuts views from one picture, and the data are pairs; leave it at 0")
         channels, *size = parts.in_shape
-        shape = (channels, *plan_views(settings.views).local_size((size[0], size[1])))
+        shape = (channels, *local_size(plan_views(settings.views), (size[0], size[1])))
         remedy = f"take an encoder that pools, or --views.local-side 1, not {settings.views.local_side}"
         try:
             width = feature_width(parts.backbone, shape)

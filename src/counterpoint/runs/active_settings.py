@@ -12,7 +12,7 @@ from typing import Any
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import UsageError, unknown_name
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import TrainSettings, ViewSettings
 from counterpoint.core.user_files import as_path
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import leaf_fields
@@ -252,12 +252,13 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
 }
 VECTOR_RULES: Mapping[str, Callable[[Facts], str | None]] = {
     f"views.{name}": lambda facts: "the data are vectors, which views.noise and views.dropout change"
-    for name in vars(ViewPlan())
-    if name not in ("noise", "dropout")
+    for name in ViewSettings.model_fields
+    if name not in ("preset", "noise", "dropout")
 }
 OWN_VIEW_RULES: Mapping[str, Callable[[Facts], str | None]] = {
     f"views.{name}": lambda facts: "views of your own take their numbers where you make them"
-    for name in vars(ViewPlan())
+    for name in ViewSettings.model_fields
+    if name != "preset"
 }
 IMAGE_RULES: Mapping[str, Callable[[Facts], str | None]] = {
     **{f"views.{name}": lambda facts: "the data are images, and this changes vectors" for name in ("noise", "dropout")},

@@ -8,12 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import TrainSettings, ViewSettings
 from counterpoint.data.order import Split, class_sizes, split_source, thin
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.views.image_statistics import look, sample_pictures
 from counterpoint.data.views.own_views import NUM_TRIED, OwnViews
-from counterpoint.data.views.presets import PRESETS, choose_preset, filled
+from counterpoint.data.views.presets import PRESETS, choose_preset, plan_views
 from counterpoint.engine.placement import Placement
 from counterpoint.losses.build import applies_relu
 from counterpoint.methods.catalogue import chosen, method_named
@@ -182,10 +182,10 @@ def resolve_views(resolution: Resolution, source: Source, *, own: OwnViews | Non
         raise UsageError(
             f"views.preset {preset} is not for {source.kind}; leave it at auto, or see `counterpoint list views`"
         )
-    filled_in = filled(resolution.settings.views)
+    plan = plan_views(resolution.settings.views) if preset in PRESETS else resolution.settings.views
     # The preset decides what is idle: blur_sigma, for example, has no effect if nothing is blurred.
     resolution.idle = idle_settings(resolution.settings, source.shape)
-    for name, value in filled_in:
+    for name, value in plan:
         resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))  # bound now
     if own is not None:
         own.check(source.store.fetch(range(min(NUM_TRIED, len(source)))) if pixels is None else pixels)
@@ -197,7 +197,7 @@ def crop_and_flip(source: Source) -> dict[str, Any]:
     if source.kind == "vectors":
         return {"preset": "none"}
     preset, _ = choose_preset(source.kind, source.shape, look(sample_pictures(source)))
-    plan = PRESETS[preset]
+    plan = plan_views(ViewSettings(preset=preset))
     return {"preset": "none", "crop_scale": list(plan.crop_scale), "flip": plan.flip}
 
 

@@ -43,7 +43,6 @@ NUM_STEPS = 300  # 800 fit noise: at k = 2 the code of supervised features loses
 EPOCH_RANGE, LARGEST_BATCH = (1, 40), 512
 FEWEST = 20  # training samples
 RATE = 1e-3
-NOISE = "two draws of noise and dropout on features"
 
 
 @dataclass(frozen=True)
@@ -186,8 +185,8 @@ def sparsify(
     if codes is not None:
         write_codes(codes, assembled.source.sample_names, rows)
     num_distinct = len({row.tobytes() for row in x_ND.numpy()})
-    of_views = "two views of a picture" if assembled.source.kind == "images" else NOISE
-    paired = "samples of one class" if supervised else of_views
+    pairs = {"images": "two views of a picture", "vectors": "two draws of noise and dropout on features"}
+    paired = "samples of one class" if supervised else pairs[assembled.source.kind]
     return Sparsified(objects.run_at(folder.path), rows, figures, paired, num_distinct)
 
 

@@ -19,7 +19,6 @@ from counterpoint.core.errors import DataError
 from counterpoint.core.files import read_sealed
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.settings import LookSettings, option
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
@@ -28,15 +27,10 @@ from counterpoint.evaluation.knn import Neighbours, nearest
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
+from counterpoint.search import SearchSettings
 
 SPARE = 8  # candidates beyond k: rounding may order the last ones otherwise
 RESCORED = 256  # queries at a time
-
-
-class SearchSettings(LookSettings):
-    """Settings of a search."""
-
-    layer: str = option("which layer is compared", "auto")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from counterpoint.cli.arguments import JsonFlags, option, words_of
 from counterpoint.core.catalogues import PACKAGE, held
 from counterpoint.core.errors import UsageError, gone, unknown_name
 from counterpoint.core.metric import described_metrics
-from counterpoint.core.settings import TrainSettings
+from counterpoint.core.settings import TrainSettings, ViewSettings
 from counterpoint.core.validation import dump_yaml, leaf_fields
 from counterpoint.data.views.presets import PRESETS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -114,12 +114,10 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     },
     "views": lambda: {
         name: ", ".join(
-            f"{key.replace('_', '-')} {value}"
-            for key, value in vars(plan).items()
-            if value != getattr(PRESETS["none"], key)
+            f"{key.replace('_', '-')} {numbers[key]}" for key in ViewSettings.model_fields if key in numbers
         )
         or "views equal the sample"
-        for name, plan in PRESETS.items()
+        for name, numbers in PRESETS.items()
     },
     "metrics": lambda: {
         metric.name: f"{metric.definition.partition('. ')[0].rstrip('.')} ({metric.source})"

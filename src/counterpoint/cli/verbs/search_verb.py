@@ -13,18 +13,17 @@ examples:
 from counterpoint.cli.arguments import EngineFlags, Names, RunFlags, engine_from, given, option
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.errors import UsageError
-from counterpoint.core.settings import LookSettings
+from counterpoint.search import SearchSettings
 
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
 
 
-class SearchFlags(EngineFlags, RunFlags, LookSettings):
+class SearchFlags(EngineFlags, RunFlags, SearchSettings):
     """Settings of ``search``: the queries, and the samples to search."""
 
     queries: Names = option("picture, folder, array file, row, or sample name", (), place="QUERY")
     k: int = option("hits per query", 10, flag="-k")
     to: str | None = option("samples to search (default: the run's own)")
-    layer: str = option("auto, embedding, representation, or a module of the backbone", "auto")
     duplicates: bool = option("instead of queries: groups of near-duplicates", False)
     threshold: float | None = option("with --duplicates: least cosine of a pair")
     buckets: int | None = option(
@@ -46,8 +45,7 @@ def run(flags: SearchFlags) -> None:
     from counterpoint.search.duplicates import Buckets, duplicates  # deferred: loads torch
     from counterpoint.search.searching import search  # deferred: loads torch
 
-    options = {**given(flags, LookSettings), "layer": flags.layer, "to": flags.to}
-    options |= {"pictures": flags.out is not None, "quiet": flags.quiet}
+    options = {"to": flags.to, "pictures": flags.out is not None, "quiet": flags.quiet, **given(flags, SearchSettings)}
     with encoded_by(engine):
         if flags.duplicates:
             buckets = None if flags.buckets is None else Buckets(flags.buckets, engine)

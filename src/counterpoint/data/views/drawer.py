@@ -16,7 +16,7 @@ from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PUR
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.views.colour import Rows, change_rows, colour_jitter, draw_jitter, solarize, to_grey
 from counterpoint.data.views.own_views import OwnViews
-from counterpoint.data.views.presets import ViewPlan
+from counterpoint.data.views.presets import ViewPlan, local_size
 from counterpoint.data.views.spatial import (
     NUM_CROP_DRAWS,
     Crop,
@@ -60,7 +60,9 @@ def _decide(
 
     A crop has the flips in it; there is none if the plan crops nothing and ``out_size`` is the images' own.
     """
-    is_flipped_B, crop = uniforms_BK[:, FLIP] < plan.flip, None
+    is_flipped_B, crop, fill = uniforms_BK[:, FLIP] < plan.flip, None, plan.fill
+    assert plan.interpolation != "auto"
+    assert fill != "auto"
     if plan.crop_scale != (1.0, 1.0) or out_size != size:
         boxes_B4 = random_crop_boxes(uniforms_BK[:, CROP], *size, plan.crop_scale)
         crop = plan_crop(boxes_B4, is_flipped_B, out_size, plan.interpolation)
@@ -71,17 +73,15 @@ def _decide(
     zoom_B = plan.zoom[0] + (plan.zoom[1] - plan.zoom[0]) * moved_B6[:, 3]
     angle_B, shear_B2 = math.radians(plan.rotate) * signed_B6[:, 0], math.radians(plan.shear) * signed_B6[:, 4:6]
     low, high = plan.blur_sigma
-    blur_second = plan.blur if plan.blur_second is None else plan.blur_second
-    solarize_second = plan.solarize if plan.solarize_second is None else plan.solarize_second
     maps_B23 = affine_maps(angle_B, plan.translate * signed_B6[:, 1:3], zoom_B, shear_B2, out_size)
     is_jittered_B = uniforms_BK[:, JITTER] < plan.jitter
     jitter = draw_jitter(uniforms_BK[:, JITTER_NUMBERS], plan.jitter_strength, plan.jitter_saturation)
-    is_blurred_B = uniforms_BK[:, BLUR] < torch.where(is_second_B, blur_second, plan.blur)
-    is_solarized_B = uniforms_BK[:, SOLARIZE] < torch.where(is_second_B, solarize_second, plan.solarize)
+    is_blurred_B = uniforms_BK[:, BLUR] < torch.where(is_second_B, plan.blur_second, plan.blur)
+    is_solarized_B = uniforms_BK[:, SOLARIZE] < torch.where(is_second_B, plan.solarize_second, plan.solarize)
     # simclr2020's order (crop, flip, jitter, grey, blur), then grill2020's solarising; affine maps go with the flips.
     steps = [
         _Operation(is_flipped_B, lambda part, _: part.flip(3)),
-        _Operation(uniforms_BK[:, AFFINE] < plan.affine, lambda part, maps: affine(part, maps, plan.fill), maps_B23),
+        _Operation(uniforms_BK[:, AFFINE] < plan.affine, lambda part, maps: affine(part, maps, fill), maps_B23),
         _Operation(is_jittered_B, colour_jitter, jitter),
         _Operation(uniforms_BK[:, GRAYSCALE] < plan.grayscale, lambda part, _: to_grey(part)),
         _Operation(
@@ -156,8 +156,8 @@ class ViewDrawer:
         plan = self.plan
         if isinstance(plan, OwnViews) or plan.local_crops == 0:
             return None
-        local = replace(self, plan=replace(plan, crop_scale=plan.local_scale, local_crops=0))
-        size = plan.local_size((samples.shape[2], samples.shape[3]))
+        local = replace(self, plan=plan.model_copy(update={"crop_scale": plan.local_scale, "local_crops": 0}))
+        size = local_size(plan, (samples.shape[2], samples.shape[3]))
         numbers = [torch.full_like(ids_B, 2 + number) for number in range(plan.local_crops)]
         return torch.stack([local._ready_views(samples, ids_B, epoch, view_B, size) for view_B in numbers])
 

@@ -5,17 +5,15 @@ This module loads without torch, so that presets are listed at once.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from counterpoint.core.errors import UsageError, unknown_name
-from counterpoint.core.settings import ViewSettings
+from counterpoint.core.settings import Views, ViewSettings
 from counterpoint.core.user_objects import CUSTOM
 
 if TYPE_CHECKING:
     from counterpoint.core.array_layout import Kind
     from counterpoint.data.views.image_statistics import Looks
-    from counterpoint.data.views.spatial import Fill, Interpolation
 
 SMALL_IMAGE_SIDE = 48
 GREY_SHARE = 0.9  # of the pictures: then the few in colour are no reason for changes of colour
@@ -26,41 +24,7 @@ LIGHT = 128
 NO_COLOUR = "no colour to change, and mirror images may mean something else"
 
 
-@dataclass(frozen=True)
-class ViewPlan:
-    """Every number that views need; the fields are those of ``ViewSettings``. The default changes nothing.
-
-    If ``blur_second`` or ``solarize_second`` is None, both views have the same chance.
-    """
-
-    crop_scale: tuple[float, float] = (1.0, 1.0)
-    flip: float = 0.0
-    jitter: float = 0.0
-    jitter_strength: float = 0.0
-    jitter_saturation: float = 1.0
-    grayscale: float = 0.0
-    blur: float = 0.0
-    blur_second: float | None = None
-    blur_sigma: tuple[float, float] = (0.1, 2.0)
-    solarize: float = 0.0
-    solarize_second: float | None = None
-    interpolation: "Interpolation" = "bilinear"
-    affine: float = 0.0
-    rotate: float = 0.0
-    translate: float = 0.0
-    zoom: tuple[float, float] = (1.0, 1.0)
-    shear: float = 0.0
-    fill: "Fill" = "black"
-    noise: float = 0.0
-    dropout: float = 0.0
-    local_crops: int = 0
-    local_side: float = 0.5
-    local_scale: tuple[float, float] = (0.05, 0.3)  # balestriero2025's
-
-    def local_size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of a local view of pictures of a size."""
-        height, width = (max(1, round(self.local_side * side)) for side in size)
-        return height, width
+ViewPlan = Views[Never]  # every number of the views; none is ``auto``
 
 
 def choose_preset(kind: "Kind", shape: tuple[int, ...], looks: "Looks | None" = None) -> tuple[str, str]:
@@ -86,7 +50,7 @@ def choose_preset(kind: "Kind", shape: tuple[int, ...], looks: "Looks | None" = 
 
 
 def plan_views(settings: ViewSettings) -> ViewPlan:
-    """Lay the user's numbers over the preset's.
+    """Lay the user's numbers over the preset's; both views have the same chance of a blur unless one of them says more.
 
     Raises:
         UsageError: views of the user's own, which are not at hand here; an unknown preset; or a pair that is not
@@ -96,15 +60,10 @@ def plan_views(settings: ViewSettings) -> ViewPlan:
         raise UsageError("this run was trained with views of your own; pass them as views=")
     if settings.preset not in PRESETS:
         raise unknown_name("views.preset", settings.preset, PRESETS)
-    overrides: dict[str, Any] = {
-        name: value for name, value in settings.model_dump(exclude={"preset"}).items() if value != "auto"
-    }
-    plan = replace(PRESETS[settings.preset], **overrides)
-    plan = replace(
-        plan,
-        blur_second=plan.blur if plan.blur_second is None else plan.blur_second,
-        solarize_second=plan.solarize if plan.solarize_second is None else plan.solarize_second,
-    )
+    user_numbers = {name: value for name, value in settings if value != "auto"}
+    numbers = {**UNCHANGED, **PRESETS[settings.preset], **user_numbers}
+    seconds = {"blur_second": numbers["blur"], "solarize_second": numbers["solarize"]}
+    plan = ViewPlan(**{**seconds, **numbers})
     for name, largest in (("crop_scale", 1), ("local_scale", 1), ("blur_sigma", math.inf), ("zoom", math.inf)):
         low, high = getattr(plan, name)
         # low > 0: there is no view of area 0 or zoom 0, and a blur divides by its sigma.
@@ -114,45 +73,60 @@ def plan_views(settings: ViewSettings) -> ViewPlan:
     return plan
 
 
-def filled(settings: ViewSettings) -> ViewSettings:
-    """The same settings with every ``auto`` replaced by the preset's number; the user's own views have no preset."""
-    if settings.preset == CUSTOM:
-        return settings
-    return ViewSettings(preset=settings.preset, **asdict(plan_views(settings)))
+def local_size(plan: ViewPlan, size: tuple[int, int]) -> tuple[int, int]:
+    """Height and width of a local view of pictures of a size."""
+    height, width = (max(1, round(plan.local_side * side)) for side in size)
+    return height, width
 
+
+UNCHANGED = {
+    **dict.fromkeys(("flip", "jitter", "jitter_strength", "grayscale", "blur", "solarize", "affine", "rotate"), 0.0),
+    **dict.fromkeys(("translate", "shear", "noise", "dropout"), 0.0),
+    **dict.fromkeys(("crop_scale", "zoom"), (1.0, 1.0)),
+    "jitter_saturation": 1.0,
+    "blur_sigma": (0.1, 2.0),
+    "interpolation": "bilinear",
+    "fill": "black",
+    "local_side": 0.5,
+    "local_scale": (0.05, 0.3),  # balestriero2025's
+}
 
 # lightly's CIFAR-10 benchmark and alphacl2022's CIFAR code agree: no blur at 32 px
-SMALL_IMAGES = ViewPlan(crop_scale=(0.08, 1.0), flip=0.5, jitter=0.8, jitter_strength=0.4, grayscale=0.2)
+SMALL_IMAGES = {"crop_scale": (0.08, 1.0), "flip": 0.5, "jitter": 0.8, "jitter_strength": 0.4, "grayscale": 0.2}
 
-DIGITS = ViewPlan(crop_scale=(0.6, 1.0), affine=1.0, rotate=15.0, translate=0.08, zoom=(0.85, 1.15), shear=10.0)
+DIGITS = {
+    **{"crop_scale": (0.6, 1.0), "affine": 1.0, "rotate": 15.0, "translate": 0.08},
+    **{"zoom": (0.85, 1.15), "shear": 10.0},
+}
 
-PRESETS: Mapping[str, ViewPlan] = {
-    "none": ViewPlan(),
+# The numbers of each preset that differ from ``UNCHANGED``.
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "none": {},
     "digits": DIGITS,
-    "drawings": replace(DIGITS, fill="edge"),  # black corners would be the strongest lines on light paper
+    "drawings": {**DIGITS, "fill": "edge"},  # black corners would be the strongest lines on light paper
     "small-images": SMALL_IMAGES,
     # simclr2020, appendix A, at half colour strength
-    "photos": replace(SMALL_IMAGES, blur=0.5),
-    "vectors": ViewPlan(noise=0.3, dropout=0.2),
+    "photos": {**SMALL_IMAGES, "blur": 0.5},
+    "vectors": {"noise": 0.3, "dropout": 0.2},
     "lightly-cifar": SMALL_IMAGES,
     "alpha-cl": SMALL_IMAGES,
     # alphacl2022's STL-10 code: full colour strength, always blurred
-    "alpha-cl-stl10": replace(SMALL_IMAGES, jitter_strength=0.8, blur=1.0),
+    "alpha-cl-stl10": {**SMALL_IMAGES, "jitter_strength": 0.8, "blur": 1.0},
     # ncl2024's CIFAR code (solo-learn): bicubic crops, full colour strength, blurred even at 32 px
-    "ncl": replace(SMALL_IMAGES, jitter_strength=0.8, blur=0.5, interpolation="bicubic"),
+    "ncl": {**SMALL_IMAGES, "jitter_strength": 0.8, "blur": 0.5, "interpolation": "bicubic"},
     # directclr2022's code (grill2020's pair): half the strength for saturation, another blur and solarising per view
-    "directclr": replace(
-        SMALL_IMAGES,
-        jitter_saturation=0.5,
-        blur=1.0,
-        blur_second=0.1,
-        solarize_second=0.2,
-        interpolation="bicubic",
-    ),
+    "directclr": {
+        **SMALL_IMAGES,
+        "jitter_saturation": 0.5,
+        "blur": 1.0,
+        "blur_second": 0.1,
+        "solarize_second": 0.2,
+        "interpolation": "bicubic",
+    },
     # mio2021's code: gentle crops, half colour strength
-    "mio": replace(SMALL_IMAGES, crop_scale=(0.8, 1.0)),
+    "mio": {**SMALL_IMAGES, "crop_scale": (0.8, 1.0)},
     # haochen2021's code
-    "spectral": replace(SMALL_IMAGES, crop_scale=(0.2, 1.0)),
+    "spectral": {**SMALL_IMAGES, "crop_scale": (0.2, 1.0)},
     # simclr2020, appendix A, at full strength
-    "imagenet": replace(SMALL_IMAGES, jitter_strength=0.8, blur=0.5, interpolation="bicubic"),
+    "imagenet": {**SMALL_IMAGES, "jitter_strength": 0.8, "blur": 0.5, "interpolation": "bicubic"},
 }
