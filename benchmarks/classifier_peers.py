@@ -29,7 +29,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from counterpoint.core.stored_rows import whole
+from counterpoint.core.stored_rows import load
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import SoftmaxRegression, fit, fit_scaling
 
@@ -158,7 +158,7 @@ def weights_of_scikit_learn(drawn: Drawn, tolerance: float, dtype: torch.dtype =
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         peer = LogisticRegression(C=INVERSE_PENALTY, max_iter=1000, tol=tolerance)
-        peer.fit(whole(problem.x_ND).to(dtype).numpy(), problem.class_N.numpy())
+        peer.fit(load(problem.x_ND).to(dtype).numpy(), problem.class_N.numpy())
     return torch.cat([torch.from_numpy(peer.coef_), torch.from_numpy(peer.intercept_)[:, None]], dim=1).double()
 
 

@@ -21,7 +21,7 @@ from scipy.stats import rankdata
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.files import read_sealed
 from counterpoint.core.run import Run
-from counterpoint.core.run_records import EvaluationRecord, read_record
+from counterpoint.core.schemas import EvaluationRecord, read_record
 from counterpoint.core.settings import LookSettings, SourceSettings
 from counterpoint.core.terminal_text import TextTable
 from counterpoint.core.validation import nest

@@ -32,7 +32,7 @@ from counterpoint.runs.assembly import assemble
 from counterpoint.runs.resolve import resolve_holdout
 from counterpoint.runs.run_files import create_run
 from counterpoint.runs.run_job import training_job
-from counterpoint.runs.user_inputs import Given, open_given
+from counterpoint.runs.user_inputs import UserInputs, open_user_data
 
 LEARNING_RATE, TEMPERATURE, EMBEDDING_DIMS = 0.06, 0.5, 128  # of lightly's example, except that its head ends in 2048
 WARM_UPS = 2  # first steps of a run, which also choose kernels and fill caches, are not counted
@@ -79,10 +79,10 @@ def make_job(setup: Setup, folder: Path) -> TrainingJob:
         "engine": {"device": setup.device, "precision": setup.precision, "encode_views": setup.encode_views},
     }
     settings = build(TrainSettings, values, "settings")
-    source = open_given(settings, Given(data=setup.images), Reporter(quiet=True))
+    source = open_user_data(settings, UserInputs(data=setup.images), Reporter(quiet=True))
     placement = place(setup.device, setup.precision)
     create_run(folder, overwrite=True)
-    return training_job(assemble(resolve_holdout(settings, source), source, placement, Given()), RunFolder(folder))
+    return training_job(assemble(resolve_holdout(settings, source), source, placement, UserInputs()), RunFolder(folder))
 
 
 def random_pictures(num_pictures: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from counterpoint.core.errors import unknown_name
 from counterpoint.core.numerics import evenly_spaced, unit_rows
 from counterpoint.core.run import Run
-from counterpoint.core.stored_rows import whole
+from counterpoint.core.stored_rows import load
 from counterpoint.core.validation import build
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, expected_activation
@@ -164,7 +164,7 @@ def _dimension_figures(run: Run, data: StudyData, measures: Measures) -> dict[st
     figures: dict[str, float] = {}
     if MIG in names:
         codes, factors = extract(subject.encoder, subject.source, layers), factors_of(data)
-        figures |= {f"{layer}: {MIG}": factor_information(whole(codes.layers[layer]), factors).gap for layer in layers}
+        figures |= {f"{layer}: {MIG}": factor_information(load(codes.layers[layer]), factors).gap for layer in layers}
     if names & SEPIN.keys():
         queries = evenly_spaced(subject.split.held_out, NUM_VIEWED)
         for layer, views in view_pairs(subject, subject.encoder, layers, queries).items():

@@ -10,7 +10,7 @@ from pydantic import Field, Strict
 
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_sealed
-from counterpoint.core.run_records import Record, read_record
+from counterpoint.core.schemas import Record, read_record
 from reproductions.study import Scale, Study, StudyClaim
 from reproductions.verdicts import Relation, SeedRule, Verdict, judge, judge_in_turn, told_p, told_p_in_turn
 

@@ -21,7 +21,7 @@ from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.ranks import WorkPart
 from counterpoint.core.run import Run
-from counterpoint.core.run_records import read_record
+from counterpoint.core.schemas import read_record
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.engine.progress import Reporter

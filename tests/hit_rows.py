@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint.core.run_records import EvaluationRow
+from counterpoint.core.schemas import EvaluationRow
 from oracles.class_votes import wilson_interval
 
 FINGERPRINT = "0123456789abcdef"  # of the queries of all records made here

@@ -27,7 +27,7 @@ def run(flags: HelloFlags) -> int:
 SECTION = """
 from collections.abc import Sequence
 from counterpoint.report.markup import Markup, element
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 from counterpoint.report.sections import Section
 
 def greeting_section(runs: Sequence[RunRecord]) -> Markup:

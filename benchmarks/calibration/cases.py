@@ -17,7 +17,7 @@ from calibration.feature_sets import FeatureSet, World
 from calibration.healthy_features import FAMILIES
 from calibration.spoiled_samples import HELD_OUT, Sample
 from calibration.trained_faults import HEALTHY, TRAINED_FAULTS, Form
-from counterpoint.core.run_records import Record
+from counterpoint.core.schemas import Record
 from counterpoint.core.settings import LookSettings
 from counterpoint.core.validation import nest
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD

@@ -17,8 +17,8 @@ from pathlib import Path
 from counterpoint.core.checks import check_positive
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import CounterpointError, UsageError
-from counterpoint.core.run_records import read_record
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.schemas import read_record
 from counterpoint.core.terminal_text import shown_lines
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.curvature_record import HessianSpectrum

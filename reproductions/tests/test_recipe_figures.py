@@ -20,7 +20,7 @@ from counterpoint.runs.assembly import assemble
 from counterpoint.runs.recipes import all_recipes, recipe_named
 from counterpoint.runs.resolve import resolve_holdout
 from counterpoint.runs.run_job import training_job
-from counterpoint.runs.user_inputs import Given, open_given
+from counterpoint.runs.user_inputs import UserInputs, open_user_data
 
 # The parts of named sets and the size of photographs in folders have no meaning for a file of pictures.
 ELSEWHERE = ("source.split", "source.image_size", "engine.device")
@@ -127,8 +127,8 @@ def first_losses(settings: TrainSettings, folder: Path) -> list[float]:
     """Losses of two steps of the training job as ``train`` builds it; nothing is written."""
     check_choices(settings)
     placement = place(settings.engine.device, settings.engine.precision)
-    source = open_given(settings, Given(), Reporter(quiet=True))
-    assembled = assemble(resolve_holdout(settings, source), source, placement, Given())
+    source = open_user_data(settings, UserInputs(), Reporter(quiet=True))
+    assembled = assemble(resolve_holdout(settings, source), source, placement, UserInputs())
     refuse_idle(settings, assembled.resolution.idle)
     job = training_job(assembled, RunFolder(folder / "run"))
     job.engine.setup(job.method, job.optimizer)

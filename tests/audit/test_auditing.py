@@ -20,7 +20,7 @@ from counterpoint.cli.main import main
 from counterpoint.core.arrow_files import TableFile, TextColumn, write_columns
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import read_json
-from counterpoint.core.run_records import read_record
+from counterpoint.core.schemas import read_record
 from failing_disk import FAULTS, FailingDisk
 
 EXPECTED_OF_FEW = {"few-samples"}  # of tests, whose folders are small

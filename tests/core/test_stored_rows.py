@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import DataError
-from counterpoint.core.stored_rows import StoredRows, new_array, row_slices, whole
+from counterpoint.core.stored_rows import StoredRows, load, new_array, row_slices
 
 DTYPES = ["<f4", ">f4", "<f2", "<f8", "<i8", "|u1"]
 
@@ -58,7 +58,7 @@ def test_slices_are_those_of_the_array(
     assert np.array_equal(some[part].numpy(), expected[places][part])
     of_some = some.take(torch.tensor(again, dtype=torch.int64))
     assert of_some.shape == (len(again), d)
-    assert np.array_equal(whole(of_some).numpy(), expected[places][again].reshape(-1, d))
+    assert np.array_equal(load(of_some).numpy(), expected[places][again].reshape(-1, d))
 
 
 def test_rows_stay_those_of_the_file_that_was_opened(tmp_path: Path) -> None:
@@ -68,18 +68,18 @@ def test_rows_stay_those_of_the_file_that_was_opened(tmp_path: Path) -> None:
     (tmp_path / "other.npy").replace(path)
     part = rows.take(places)
     del rows
-    assert np.array_equal(whole(part).numpy(), numbers(5, 3)[[4, 1]])
+    assert np.array_equal(load(part).numpy(), numbers(5, 3)[[4, 1]])
 
 
 def test_changed_rows_are_the_function_of_what_is_read(tmp_path: Path) -> None:
     rows = StoredRows(write(tmp_path, numbers(5, 3)))
     changed = rows.changed(lambda part: part * 2 + 1)
     assert (changed.shape, len(changed), changed.dtype) == ((5, 3), 5, torch.float32)
-    assert np.array_equal(whole(changed).numpy(), numbers(5, 3) * 2 + 1)
+    assert np.array_equal(load(changed).numpy(), numbers(5, 3) * 2 + 1)
     assert np.array_equal(changed[4:1].numpy(), np.empty((0, 3)))
     assert np.array_equal(changed[::2].numpy(), numbers(5, 3)[::2] * 2 + 1)
     assert np.array_equal(changed.take(torch.tensor([4, 1]))[:].numpy(), numbers(5, 3)[[4, 1]] * 2 + 1)
-    assert np.array_equal(whole(rows).numpy(), numbers(5, 3))
+    assert np.array_equal(load(rows).numpy(), numbers(5, 3))
 
 
 @pytest.mark.parametrize(

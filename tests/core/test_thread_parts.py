@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_info
 
 from counterpoint.core import thread_parts
 from counterpoint.core.settings import ViewSettings
-from counterpoint.core.thread_parts import blocks, each_block, in_order, in_turn, one_thread, side_by_side
+from counterpoint.core.thread_parts import blocks, each_block, one_thread, ordered_map, ordered_writes, side_by_side
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import plan_views
 
@@ -43,7 +43,7 @@ def test_what_tasks_share_they_write_in_their_order(num_threads: int) -> None:
             torch.ones(200, 200).sum()  # the other threads get a turn
             lists[place].append(number)
 
-    in_turn(range(60), lambda: work, lambda number: tasks[number])
+    ordered_writes(range(60), lambda: work, lambda number: tasks[number])
     assert lists == [[number for number in range(60) if place in tasks[number]] for place in range(5)]
     assert torch.get_num_threads() == num_threads
 
@@ -59,7 +59,7 @@ def test_an_error_in_a_task_comes_out_and_ends_the_others(num_threads: int) -> N
         done.append(number)
 
     with pytest.raises(ZeroDivisionError):
-        in_turn(range(1000), lambda: work, lambda number: [0])
+        ordered_writes(range(1000), lambda: work, lambda number: [0])
     assert done == [0, 1, 2]
 
 
@@ -68,7 +68,7 @@ def test_subnormal_numbers_count_as_zero_in_tasks_only(num_threads: int) -> None
     torch.set_num_threads(num_threads)
     small = torch.full((), 1e-40)
     found = []
-    in_turn([0], lambda: lambda _: found.append(float(small * 1.0)), lambda _: [])
+    ordered_writes([0], lambda: lambda _: found.append(float(small * 1.0)), lambda _: [])
     assert found == [0.0]
     assert float(small * 1.0) > 0
 
@@ -77,7 +77,7 @@ def test_tasks_are_not_differentiated() -> None:
     torch.set_num_threads(2)
     x = torch.ones((), requires_grad=True)
     found = []
-    in_turn([0, 1], lambda: lambda _: found.append((2 * x).requires_grad), lambda _: [])
+    ordered_writes([0, 1], lambda: lambda _: found.append((2 * x).requires_grad), lambda _: [])
     assert found == [False, False]
 
 
@@ -99,7 +99,7 @@ def test_results_are_handed_on_in_the_order_of_the_items(num_threads: int, is_pa
         waiting.remove(item)
         found.append(square)
 
-    in_order(range(20), compute, add, is_parallel=is_parallel)
+    ordered_map(range(20), compute, add, is_parallel=is_parallel)
     assert found == [item**2 for item in range(20)]
     assert max(most_waiting) <= num_threads + 1
 

@@ -217,7 +217,7 @@ def test_threads_hold_no_more_than_there_is() -> None:
     lock = threading.Lock()
 
     def take(size: int) -> None:
-        with room.taken(size):
+        with room.reserved(size):
             with lock:
                 held[0] += size
                 most[0] = max(most[0], held[0])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.core.run_records import ClassShare, EvaluationRow, read_record
+from counterpoint.core.schemas import ClassShare, EvaluationRow, read_record
 from counterpoint.core.terminal_text import MAX_CHARACTERS
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
@@ -35,7 +35,7 @@ from counterpoint.diagnostics.findings import CATALOGUE, Findings, find, judged_
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.diagnostics.remedies import REMEDIES, advice
-from counterpoint.report import run_record
+from counterpoint.report import run_reading
 from hit_rows import hit_row
 
 FIGURES = {
@@ -719,7 +719,7 @@ def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> 
     }  # fmt: skip
     assert written["verdict"] == {"level": "severe", "sentence": findings.verdict}
     assert read_record(Findings, written, "findings.json") == findings
-    assert set(written["places"]) == {EMBEDDING, REPRESENTATION, UNTRAINED} == set(run_record.PLACES)
+    assert set(written["places"]) == {EMBEDDING, REPRESENTATION, UNTRAINED} == set(run_reading.PLACES)
     assert all({"num_samples", "num_dims", "intervals", *FIGURES} == set(place) for place in written["places"].values())
     assert written["findings"][0]["measured"] == 6.19
     assert (written["concepts"], written["settings"]) == ([{"dim": 3}], {"num_samples": 9})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from counterpoint.core.paired_shares import mcnemar, queries_to_tell
-from counterpoint.core.run_records import EvaluationRow
+from counterpoint.core.schemas import EvaluationRow
 from counterpoint.diagnostics.checks.quality_checks import check_gain
 from counterpoint.diagnostics.evidence import Evidence
 from counterpoint.diagnostics.finding import Level

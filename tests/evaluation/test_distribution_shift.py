@@ -13,7 +13,7 @@ import torch
 import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.metric import loaded_metrics
-from counterpoint.core.run_records import EvaluationRow, corruption_means
+from counterpoint.core.schemas import EvaluationRow, corruption_means
 from counterpoint.diagnostics.evidence import Interval
 from counterpoint.evaluation.distribution_shift import ORDERS, chosen_orders, selection_curve, selection_figures
 from counterpoint.evaluation.evaluation_result import corruption_lines

@@ -17,7 +17,7 @@ from torch import nn
 import counterpoint as cp
 from counterpoint.core.errors import RunError
 from counterpoint.core.settings import SourceSettings
-from counterpoint.core.stored_rows import StoredRows, whole
+from counterpoint.core.stored_rows import StoredRows, load
 from counterpoint.data.manifest import cache_folder
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
@@ -51,7 +51,7 @@ class Work:
         assert list(found) == list(names)
         for name in names:
             rows = found[name]
-            assert np.array_equal(whole(rows).numpy(), values(name))  # pyright: ignore[reportArgumentType]
+            assert np.array_equal(load(rows).numpy(), values(name))  # pyright: ignore[reportArgumentType]
         return found
 
 

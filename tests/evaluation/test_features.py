@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.settings import SourceSettings
-from counterpoint.core.stored_rows import whole
+from counterpoint.core.stored_rows import load
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
@@ -45,7 +45,7 @@ def gram(z: Tensor) -> Tensor:
 def components(source: Source, train: Tensor) -> tuple[Tensor, int]:
     found = input_components([source], train, cache=False)
     (scores,), about = found.parts, found.about
-    return whole(scores), about["components"]
+    return load(scores), about["components"]
 
 
 def test_chunks_hold_every_sample_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import counterpoint as cp
-from counterpoint.core.stored_rows import StoredRows, whole
+from counterpoint.core.stored_rows import StoredRows, load
 from counterpoint.evaluation import feature_tables, knn, linear_probe
 from counterpoint.evaluation.evaluation_result import CATALOGUE
 from counterpoint.evaluation.knn import Vote
@@ -41,18 +41,18 @@ def table(tmp_path: Path) -> StoredRows:
 
 def test_standardised_rows_are_those_of_the_copy_in_memory(small_parts: None, table: StoredRows) -> None:
     queries = torch.from_numpy(draw(20, 5)[0])
-    stored, held = fit_scaling(table), fit_scaling(whole(table))
+    stored, held = fit_scaling(table), fit_scaling(load(table))
     rows = stored.of_rows(table)
     assert not isinstance(rows, torch.Tensor)  # nothing is computed before it is read
-    assert torch.equal(whole(rows), held(whole(table)))
+    assert torch.equal(load(rows), held(load(table)))
     assert torch.equal(stored(queries), held(queries))
 
 
 def test_the_probes_bits_are_those_of_a_bank_in_memory(small_parts: None, table: StoredRows) -> None:
     labels, queries = torch.from_numpy(draw(500, 5)[1]), torch.from_numpy(draw(40, 5)[0])
-    stored, held = (fit_probe(bank, labels) for bank in (table, whole(table)))
-    assert torch.equal(stored.found.weight_CD, held.found.weight_CD)
-    assert (stored.found.loss, stored.found.steps) == (held.found.loss, held.found.steps)
+    stored, held = (fit_probe(bank, labels) for bank in (table, load(table)))
+    assert torch.equal(stored.solution.weight_CD, held.solution.weight_CD)
+    assert (stored.solution.loss, stored.solution.steps) == (held.solution.loss, held.solution.steps)
     assert torch.equal(stored.predict(queries), held.predict(queries))
 
 
@@ -61,7 +61,7 @@ def test_the_neighbours_bits_are_those_of_a_bank_in_memory(
     small_parts: None, table: StoredRows, similarity: str
 ) -> None:
     queries = torch.from_numpy(draw(40, 5)[0])
-    stored, held = (knn.nearest(bank, queries, 7, similarity=similarity) for bank in (table, whole(table)))
+    stored, held = (knn.nearest(bank, queries, 7, similarity=similarity) for bank in (table, load(table)))
     assert torch.equal(stored.similarity_QK, held.similarity_QK)
     assert torch.equal(stored.positions_QK, held.positions_QK)
 
@@ -72,7 +72,7 @@ def test_metrics_that_read_parts_never_ask_for_all(
 ) -> None:
     labels = torch.from_numpy(draw(500, 5)[1])
     queries, labels_Q = (torch.from_numpy(each) for each in draw(40, 5))
-    held = Labelled(whole(table), labels, queries, labels_Q, 5, 0.1)
+    held = Labelled(load(table), labels, queries, labels_Q, 5, 0.1)
     expected, read = CATALOGUE[name].measure(held), StoredRows.__getitem__
 
     def some(rows: StoredRows, part: slice) -> torch.Tensor:
@@ -106,6 +106,6 @@ def test_features_too_large_for_the_memory_are_read_from_the_cache(
 def test_votes_of_more_neighbours_than_a_block_has_rows(small_parts: None, table: StoredRows) -> None:
     labels, queries = torch.from_numpy(draw(500, 5)[1]), torch.from_numpy(draw(10, 5)[0])
     from_disk, held = (
-        cp.evaluation.knn.knn_predict(bank, labels, queries, Vote(k=200)) for bank in (table, whole(table))
+        cp.evaluation.knn.knn_predict(bank, labels, queries, Vote(k=200)) for bank in (table, load(table))
     )
     assert torch.equal(from_disk, held)

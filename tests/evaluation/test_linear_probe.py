@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from counterpoint.core.stored_rows import whole
+from counterpoint.core.stored_rows import load
 from counterpoint.evaluation import linear_probe as solver
 from counterpoint.evaluation.linear_probe import (
     OPTIMALITY,
@@ -161,9 +161,7 @@ def coefficients(found: Fit) -> NDArray[np.float64]:
 
 
 def loss(problem: SoftmaxRegression, rows: NDArray[np.float64]) -> float:
-    return oracle.mean_loss(
-        whole(problem.x_ND).double().numpy(), problem.class_N.numpy(), rows, problem.inverse_penalty
-    )
+    return oracle.mean_loss(load(problem.x_ND).double().numpy(), problem.class_N.numpy(), rows, problem.inverse_penalty)
 
 
 @pytest.mark.parametrize(("n", "num_features", "num_classes"), [(400, 6, 3), (60, 8, 4), (30, 40, 3), (500, 5, 2)])
@@ -173,7 +171,7 @@ def test_the_optimum_is_scikit_learns(n: int, num_features: int, num_classes: in
     drawn = correlated(n, num_features, num_classes)
     problem = SoftmaxRegression(drawn.x_ND, drawn.class_N, inverse_penalty)
     peer = LogisticRegression(C=inverse_penalty, tol=1e-10, max_iter=10_000)
-    peer.fit(whole(problem.x_ND).double().numpy(), problem.class_N.numpy())
+    peer.fit(load(problem.x_ND).double().numpy(), problem.class_N.numpy())
     rows = np.column_stack([peer.coef_, peer.intercept_])
     if num_classes == 2:
         rows = np.concatenate([-rows / 2, rows / 2])
@@ -181,7 +179,7 @@ def test_the_optimum_is_scikit_learns(n: int, num_features: int, num_classes: in
     best = loss(problem, rows)
     assert abs(ours.loss - loss(problem, coefficients(ours))) < 1e-6
     assert best - 1e-9 <= loss(problem, coefficients(ours)) <= best + SAMPLE_LOSS
-    assert np.array_equal(ours.predict(whole(problem.x_ND)).numpy(), peer.predict(whole(problem.x_ND).double().numpy()))
+    assert np.array_equal(ours.predict(load(problem.x_ND)).numpy(), peer.predict(load(problem.x_ND).double().numpy()))
 
 
 @pytest.mark.parametrize(("n", "num_features", "num_classes"), [(400, 6, 3), (30, 40, 3), (500, 5, 2)])
@@ -228,5 +226,5 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
 def test_samples_sorted_by_class_are_no_obstacle(order: Tensor) -> None:
     problem = correlated(4000, 6, 4)
     by_class = torch.argsort(problem.class_N[order], stable=True)
-    found = fit(SoftmaxRegression(whole(problem.x_ND)[order][by_class], problem.class_N[order][by_class], 0.1))
+    found = fit(SoftmaxRegression(load(problem.x_ND)[order][by_class], problem.class_N[order][by_class], 0.1))
     assert abs(found.loss - fit(problem).loss) < 1e-6

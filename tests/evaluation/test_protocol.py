@@ -15,7 +15,7 @@ import counterpoint as cp
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
+from counterpoint.core.schemas import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
 from counterpoint.diagnostics.evidence import Interval
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_result import KNN, PROBE, Evaluation, query_fingerprint

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import counterpoint as cp
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, packed_hits
+from counterpoint.core.schemas import EvaluationRecord, EvaluationRow, packed_hits
 from counterpoint.core.terminal_text import TextTable, as_code, as_text
 from counterpoint.export.model_card import not_better, share
 

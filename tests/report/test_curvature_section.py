@@ -9,7 +9,7 @@ from run_folders import sparse_embedding, toy_samples, write_run
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import write_sealed
 from counterpoint.report.page import render
-from counterpoint.report.run_record import read_run
+from counterpoint.report.run_reading import read_run
 from counterpoint.report.sections.curvature_section import curvature_words
 
 

@@ -12,7 +12,7 @@ from counterpoint.core.rundir import RunFolder
 from counterpoint.report.map_layout import make_map
 from counterpoint.report.page import render
 from counterpoint.report.reporting import report
-from counterpoint.report.run_record import RunRecord, read_run
+from counterpoint.report.run_reading import RunRecord, read_run
 from counterpoint.report.sections.dimensions_section import dimension_words, dimensions_section, kinds_of
 from counterpoint.report.sections.map_section import Drawn, Groups, class_groups, layouts_of, map_section, still_map
 from counterpoint.runs.sample_collection import collect

@@ -29,7 +29,7 @@ from counterpoint.report.charts.drawings import (
     step_area,
 )
 from counterpoint.report.charts.figures import Style
-from counterpoint.report.run_record import Histogram
+from counterpoint.report.run_reading import Histogram
 from counterpoint.report.sections.pairs_section import separation
 
 WORDS = ChartText("a title", "a description")

@@ -10,7 +10,7 @@ from run_folders import edit_json
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_sealed, sha256_of, write_sealed, write_text
-from counterpoint.report.run_record import read_run
+from counterpoint.report.run_reading import read_run
 from counterpoint.report.sections.configuration_section import configuration_section
 from counterpoint.report.sections.evaluation_section import baseline_words, evaluation_section
 from counterpoint.report.sections.headline import HEADLINES, compare, side_by_side
@@ -37,7 +37,7 @@ def test_numbers_arrive_as_written(make_run):
     assert knn is not None
     assert knn.correct == 354
     assert record.settings["optim.weight_decay"] == "0.0001"
-    assert record.asked == {"data", "method", "epochs"}
+    assert record.config_names == {"data", "method", "epochs"}
     assert record.reasons["optim.learning_rate"] == "adamw default"
     assert len(record.epochs) == 20
 

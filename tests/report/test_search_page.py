@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from counterpoint.evaluation.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
+from counterpoint.evaluation.search_records import Copies, CopyGroup, Hit, QueryHits, SearchAnswer, SharedConcept
 from counterpoint.report.search_page import render_search
 
 EVIL = '<script>alert(1)</script>"><img src=x>'
@@ -15,7 +15,7 @@ def answer(num_hits: int = 2, side: int = 8) -> SearchAnswer:
     pictures = {f"row-{row}": rng.integers(0, 256, (side, side, 3), dtype=np.uint8) for row in range(num_hits)}
     pictures["query-0"] = rng.integers(0, 256, (side, side), dtype=np.uint8)
     return SearchAnswer(
-        "ncl", {"collection": "2 samples"}, ("Read it.",), (Asked(EVIL, None, None, hits),), pictures=pictures
+        "ncl", {"collection": "2 samples"}, ("Read it.",), (QueryHits(EVIL, None, None, hits),), pictures=pictures
     )
 
 

@@ -24,7 +24,7 @@ from counterpoint.engine.step import take_step
 from counterpoint.runs.assembly import assemble
 from counterpoint.runs.resolve import resolve_holdout
 from counterpoint.runs.run_job import training_job
-from counterpoint.runs.user_inputs import Given, open_given
+from counterpoint.runs.user_inputs import UserInputs, open_user_data
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Steps:
     start: dict[str, Tensor]
 
 
-def job_of(folder: Path, given: Given = Given(), **settings: Any) -> TrainingJob:  # noqa: B008
+def job_of(folder: Path, given: UserInputs = UserInputs(), **settings: Any) -> TrainingJob:  # noqa: B008
     """The job of a run on this rank; nothing is written."""
     asked = build(
         TrainSettings,
@@ -73,7 +73,7 @@ def job_of(folder: Path, given: Given = Given(), **settings: Any) -> TrainingJob
     )
     number, size = rank(), world_size()
     placement = Placement("cpu", "fp32", {}, Ranks(number, number, size, size))
-    source = open_given(asked, given, Reporter(quiet=True))
+    source = open_user_data(asked, given, Reporter(quiet=True))
     return training_job(assemble(resolve_holdout(asked, source), source, placement, given), RunFolder(folder))
 
 

@@ -31,7 +31,7 @@ from counterpoint.runs.active_settings import (
 )
 from counterpoint.runs.assembly import assemble
 from counterpoint.runs.resolve import Resolution, resolve_holdout
-from counterpoint.runs.user_inputs import Given
+from counterpoint.runs.user_inputs import UserInputs
 
 CPU = Placement("cpu", "fp32", {"engine.device": "", "engine.precision": ""})
 NUM_SAMPLES, NUM_FEATURES = 64, 6
@@ -91,7 +91,7 @@ def made_of(method: str, **changes: Any) -> tuple[dict[str, Any], Resolution]:
     pairs = {"second": MemoryStore(samples), "second_shape": (NUM_FEATURES,)} if "modal" in method else {}
     source = memory_source("test", samples, number_labels(torch.arange(NUM_SAMPLES) % 2, NUM_SAMPLES), **pairs)
     resolution = resolve_holdout(settings_of(method, **changes), source)
-    assembled = assemble(resolution, source, CPU, Given())
+    assembled = assemble(resolution, source, CPU, UserInputs())
     loss = copy.deepcopy(assembled.loss)
     own: dict[str, Any] = {name: tuple(value.shape) for name, value in assembled.method.state_dict().items()}
     z0, z1 = torch.rand(2, 16, assembled.encoder.embedding_dims, generator=generator)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import counterpoint as cp
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import RunError, UsageError
-from counterpoint.core.run_records import read_record
+from counterpoint.core.schemas import read_record
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import counterpoint as cp
 from counterpoint.core.errors import UsageError
-from counterpoint.core.run_records import ClassShare
+from counterpoint.core.schemas import ClassShare
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, leaf_fields, nest
 from counterpoint.data.formats.labels import number_labels
@@ -38,7 +38,7 @@ from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.assembly import Assembled, assemble
 from counterpoint.runs.resolve import resolve_holdout
 from counterpoint.runs.run_evidence import gaussian_by
-from counterpoint.runs.user_inputs import Given
+from counterpoint.runs.user_inputs import UserInputs
 from hit_rows import hit_row
 
 CPU = Placement("cpu", "fp32", {"engine.device": "test", "engine.precision": "test"})
@@ -121,7 +121,7 @@ def assembled(**asked: Any) -> Assembled:
     pairs = {"second": MemoryStore(vectors[:, :4]), "second_shape": (4,)} if is_paired else {}
     source = memory_source("test", vectors, number_labels(torch.arange(NUM_SAMPLES) % 3, NUM_SAMPLES), **pairs)
     settings = build(TrainSettings, nest({"batch_size": 8, "projector.hidden": 16} | asked), "test")
-    return assemble(resolve_holdout(settings, source), source, CPU, Given())
+    return assemble(resolve_holdout(settings, source), source, CPU, UserInputs())
 
 
 def first_step(made: Assembled) -> list[Tensor]:

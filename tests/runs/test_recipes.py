@@ -21,7 +21,7 @@ SMALL = {"encoder": "convnet", "stem": "auto", "epochs": 1, "batch_size": 64}
 @pytest.mark.parametrize("name", all_recipes())
 def test_each_recipe_is_a_config_whose_settings_all_have_an_effect(name: str) -> None:
     recipe = recipe_named(name)
-    settings = build(TrainSettings, recipe.asked, name)
+    settings = build(TrainSettings, recipe.nested, name)
     assert not recipe.settings.keys() & {"data", "out", "recipe", "init", "source.root", "source.labels"}  # the user's
     check_choices(settings)  # refuses unknown names, and settings that change nothing
     assert settings.method in METHODS
@@ -34,7 +34,7 @@ def test_each_recipe_is_a_config_whose_settings_all_have_an_effect(name: str) ->
 
 def test_what_is_asked_for_wins_over_the_recipe() -> None:
     asked = with_recipe({"recipe": MIO, "epochs": 5, "optim": {"momentum": 0.5}, "loss": {"options": {"a": 1}}})
-    recipe = recipe_named(MIO).asked
+    recipe = recipe_named(MIO).nested
     assert asked == merge(
         recipe, {"recipe": MIO, "epochs": 5, "optim": {"momentum": 0.5}, "loss": {"options": {"a": 1}}}
     )
@@ -70,7 +70,7 @@ def test_a_run_says_recipe_as_the_reason_of_what_it_set(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_a_recipe_and_its_settings_written_out_train_the_same_weights(tmp_path: Path) -> None:
     recipe = cp.train("digits", recipe=MIO, out=tmp_path / "recipe", quiet=True, **SMALL)
-    plain = cp.train("digits", out=tmp_path / "plain", quiet=True, **merge(recipe_named(MIO).asked, SMALL))
+    plain = cp.train("digits", out=tmp_path / "plain", quiet=True, **merge(recipe_named(MIO).nested, SMALL))
     weights = [(run.path / "encoder.safetensors").read_bytes() for run in (recipe, plain)]
     assert weights[0] == weights[1]
 
@@ -114,5 +114,5 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [each["name"] for each in listed] == list(all_recipes())
     assert main(["list", "recipes", MIO]) == 0
     text = capsys.readouterr().out
-    assert yaml.safe_load(text) == yaml.safe_load(yaml.safe_dump(recipe_named(MIO).asked))
+    assert yaml.safe_load(text) == yaml.safe_load(yaml.safe_dump(recipe_named(MIO).nested))
     assert main(["list", "encoders", MIO]) == 2

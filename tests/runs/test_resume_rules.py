@@ -17,7 +17,7 @@ from counterpoint.evaluation.trained_run import read_resolved, settings_of
 from counterpoint.runs import resuming
 from counterpoint.runs.resuming import HARMLESS, check_inputs, continued_settings, settings_hash
 from counterpoint.runs.training import train_from
-from counterpoint.runs.user_inputs import Given
+from counterpoint.runs.user_inputs import UserInputs
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +70,10 @@ def test_a_harmless_change_is_recorded_and_named_and_the_weights_are_those_of_th
     given: dict[str, Any] = {"data": str(run.path.parent / "data.npy"), "epochs": 2, "batch_size": 8}
     out = RunFolder(tmp_path / "run")
     first = {**given, "out": str(out.path), "engine": {"keep": 3}}
-    train_from(first, Given(), reporter=Reporter(quiet=True))
+    train_from(first, UserInputs(), reporter=Reporter(quiet=True))
     out.weights.unlink()  # as if the run had been cut off at the very end
     change = {**first, "engine": {"keep": 1}}
-    train_from(change, Given(), reporter=Reporter(), resume=True)
+    train_from(change, UserInputs(), reporter=Reporter(), resume=True)
     assert "continues with engine.keep 1 (the newest checkpoint has 3)" in capsys.readouterr().err
     assert read_resolved(out).engine.keep == 1
     assert out.weights.read_bytes() == run.weights.read_bytes()

@@ -10,8 +10,8 @@ from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import sealed_text, write_sealed, write_text
 from counterpoint.core.run_lock import lock_run
-from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder, append_line
+from counterpoint.core.schemas import SeedsRecord
 from counterpoint.runs.run_files import create_run, create_seeds
 from counterpoint.runs.run_table import list_runs, size_on_disk
 

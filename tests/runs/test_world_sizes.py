@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from counterpoint.data.formats import indexed_images
 from counterpoint.methods.catalogue import CATALOGUE
 from counterpoint.nn.encoders import ResidualBlock
-from counterpoint.runs.user_inputs import Given
+from counterpoint.runs.user_inputs import UserInputs
 from data import picture_files as pictures
 from rank_processes import RankResult, Result, run_on_ranks
 from runs.rank_steps import Steps, job_of, take_steps
@@ -51,9 +51,9 @@ def paired_file(folder: Path) -> Path:
 def steps_of(method: str, **settings: Any) -> Steps:
     """The first steps of a method, in 64-bit numbers."""
     chosen: dict[str, Any] = {**EVERYWHERE, "method": method, **settings}
-    given = Given(images(), labels())
+    given = UserInputs(images(), labels())
     if CATALOGUE[method].wiring == "cross-modal":
-        chosen["data"], given = os.environ[FOLDER] + "/pairs.npz", Given()
+        chosen["data"], given = os.environ[FOLDER] + "/pairs.npz", UserInputs()
     if CATALOGUE[method].wiring == "queue":
         chosen["target.queue_size"] = 2 * BATCH
     return take_steps(job_of(Path(os.environ[FOLDER]) / "run", given, **chosen), NUM_STEPS, torch.float64)
@@ -140,7 +140,7 @@ def encoder_with_blocks() -> nn.Module:
 def few_steps(**settings: Any) -> Steps:
     """Some steps of MoCo, which has a momentum encoder and a queue."""
     chosen = {**EVERYWHERE, "encoder": "custom", "method": "moco", "target.queue_size": 16, **settings}
-    given = Given(images(), encoder=encoder_with_blocks())
+    given = UserInputs(images(), encoder=encoder_with_blocks())
     job = job_of(Path(os.environ[FOLDER]) / "run", given, **chosen)
     return take_steps(job, FEW, torch.float64)
 
@@ -181,7 +181,7 @@ def seen_with_workers() -> Result:
         for workers in WORKERS:
             settings = {**EVERYWHERE, "data": os.environ[FOLDER] + "/pictures", "engine.workers": workers}
             settings |= {"source.image_size": 16, "source.labels": "none"}
-            job = job_of(Path(os.environ[FOLDER]) / "run", Given(), **settings)
+            job = job_of(Path(os.environ[FOLDER]) / "run", UserInputs(), **settings)
             assert (job.loader._pool is not None) == (workers > 0)
             steps = take_steps(job, 5)
             found[f"{workers}"] = json.dumps([list(step.items()) for step in steps.views])

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from counterpoint.core.errors import some
 from counterpoint.core.files import write_json
-from counterpoint.core.run_records import Figure, Listed, Record, Text
+from counterpoint.core.schemas import Figure, Listed, Record, Text
 from counterpoint.core.settings import SourceSettings
 from counterpoint.core.terminal_text import WIDTH
 from counterpoint.diagnostics.finding import LEVELS, JudgedFact, Level

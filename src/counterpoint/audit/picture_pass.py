@@ -221,7 +221,7 @@ def _look_at_file(image: Located, read: Read, pixels_TT3: np.ndarray) -> Picture
     num_bytes = 0
     try:
         num_bytes = image.size if image.size is not None else os.stat(image.path).st_size
-        with ENCODED.taken(min(num_bytes, MAX_ENCODED_BYTES)):
+        with ENCODED.reserved(min(num_bytes, MAX_ENCODED_BYTES)):
             content = read(image)
             facts["digest"] = hashlib.sha256(content).digest()[:16]
             decode(content, use, before)

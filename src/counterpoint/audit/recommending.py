@@ -12,7 +12,7 @@ from counterpoint.audit.auditing import audit
 from counterpoint.audit.step_timing import Timing, timings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import read_json, write_text
-from counterpoint.core.run_records import Figure, Listed, Record, Text, read_record
+from counterpoint.core.schemas import Figure, Listed, Record, Text, read_record
 from counterpoint.core.table_columns import UNUSABLE
 from counterpoint.core.terminal_text import WIDTH, shown
 from counterpoint.core.torch_state import only_training, usual_modes

@@ -28,7 +28,7 @@ from counterpoint.engine.step import take_step
 from counterpoint.runs.assembly import assemble
 from counterpoint.runs.resolve import Resolution, resolve_holdout
 from counterpoint.runs.run_job import training_job
-from counterpoint.runs.user_inputs import Given
+from counterpoint.runs.user_inputs import UserInputs
 
 FEWEST_UPDATES, FEWEST_EPOCHS = 400, 10
 HOPELESS = 4.0  # times the step that there is time for; the first step of all takes longer than others
@@ -110,7 +110,7 @@ def _time_steps(settings: TrainSettings, source: Source, opening: float, hopeles
     """Take steps as ``train`` does, for some seconds, or one if it is hopelessly long; nothing is written."""
     started = time.perf_counter()
     placement = place(settings.engine.device, settings.engine.precision)
-    assembled = assemble(resolve_holdout(settings, source), source, placement, Given())
+    assembled = assemble(resolve_holdout(settings, source), source, placement, UserInputs())
     job = training_job(assembled, RunFolder(Path(os.devnull)))
     setup_seconds = opening + time.perf_counter() - started
     steps = _step_times(job, hopeless, seconds)

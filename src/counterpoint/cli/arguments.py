@@ -114,7 +114,7 @@ def engine_from(flags: EngineFlags) -> PieceEngine:
     Raises:
         UsageError: settings of Ray without ``--engine ray``, or Ray is not installed.
     """
-    options = given(flags, EncodingFlags, but=(*VerbFlags.model_fields, "engine"))
+    options = chosen(flags, EncodingFlags, but=(*VerbFlags.model_fields, "engine"))
     if flags.engine == PROCESS:
         if options:
             raise UsageError(f"--{next(iter(options)).replace('_', '-')} goes with --engine ray")
@@ -196,7 +196,7 @@ def add_fields(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
         parser.add_argument(*extra.get("flag", f"--{dashed}").split(), **how)
 
 
-def given(flags: BaseModel, model: type[BaseModel], but: Collection[str] = ()) -> dict[str, Any]:
+def chosen(flags: BaseModel, model: type[BaseModel], but: Collection[str] = ()) -> dict[str, Any]:
     """Fields of a model that were given on the command line, with their values."""
     names = (flags.model_fields_set & set(model.model_fields)) - set(but)
     return {name: getattr(flags, name) for name in names}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from counterpoint.core.processor_routines import multiply
 from counterpoint.core.stored_rows import row_slices
-from counterpoint.core.thread_parts import blocks, each_block, in_turn
+from counterpoint.core.thread_parts import blocks, each_block, ordered_writes
 
 # Lengths whose squares neither overflow nor vanish in float32.
 ORDINARY_LENGTHS = (1e-15, 1e15)
@@ -215,7 +215,7 @@ def by_rows(vectors_ND: Tensor, work: Callable[[slice], Any]) -> None:
         work(slice(0, len(vectors_ND)))
         return
     most_threads = 1 + vectors_ND.numel() // FOR_A_THREAD
-    in_turn(row_slices(len(vectors_ND), ROWS), lambda: work, lambda own: [own.start], most_threads=most_threads)
+    ordered_writes(row_slices(len(vectors_ND), ROWS), lambda: work, lambda own: [own.start], most_threads=most_threads)
 
 
 class _Rowwise(torch.autograd.Function):
@@ -237,7 +237,7 @@ class _Rowwise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         inputs_ND, is_wanted = ctx.saved_tensors, ctx.needs_input_grad[2:]
-        # A graph of the gradient is asked for, which the threads of `in_turn` do not record: one pass over all
+        # A graph of the gradient is asked for, which the threads of `ordered_writes` do not record: one pass over all
         # rows.
         if torch.is_grad_enabled():
             return None, None, *_gradients(ctx.function, inputs_ND, is_wanted, upstream[0], is_differentiable=True)

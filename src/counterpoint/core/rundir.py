@@ -29,7 +29,7 @@ from counterpoint.core.run_lock import LOCK, is_locked
 from counterpoint.core.user_files import MAX_TEXT_BYTES, read_regular, read_text
 
 if TYPE_CHECKING:
-    from counterpoint.core.run_records import RunStatus, SeedsRecord
+    from counterpoint.core.schemas import RunStatus, SeedsRecord
 
 FORMAT_VERSION = 1
 EXPORT_WEIGHTS = "model.safetensors"
@@ -217,7 +217,7 @@ class RunFolder:
             RunError: it is missing, damaged, or a field is of the wrong type.
         """
         # deferred: pydantic takes 0.1 s to import, and what is not a run is answered without it
-        from counterpoint.core.run_records import RunStatus, read_record  # deferred: see above
+        from counterpoint.core.schemas import RunStatus, read_record  # deferred: see above
 
         return read_record(RunStatus, read_sealed(self.status, must_be_sealed=self.marker.is_file()), str(self.status))
 
@@ -227,7 +227,7 @@ class RunFolder:
 
     def update_status(self, **changes: Any) -> None:
         """Change fields of ``run.json`` atomically."""
-        from counterpoint.core.run_records import RunStatus  # deferred: see `read_status`
+        from counterpoint.core.schemas import RunStatus  # deferred: see `read_status`
 
         # What another version wrote stays: fields are laid over those that are there.
         before = self.read_status().written() if self.status.exists() else {}
@@ -240,7 +240,7 @@ class RunFolder:
         Raises:
             RunError: it is missing, damaged, or a field is of the wrong type.
         """
-        from counterpoint.core.run_records import SeedsRecord, read_record  # deferred: see `read_status`
+        from counterpoint.core.schemas import SeedsRecord, read_record  # deferred: see `read_status`
 
         try:
             return read_record(SeedsRecord, read_sealed(self.seeds, must_be_sealed=True), str(self.seeds))

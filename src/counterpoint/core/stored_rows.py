@@ -104,12 +104,12 @@ def _bytes(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
-def whole(rows: Rows) -> Tensor:
+def load(rows: Rows) -> Tensor:
     """All rows in memory; a tensor as it is."""
     return rows if isinstance(rows, Tensor) else rows[:]
 
 
-def taken(rows: Rows, positions: Tensor) -> Rows:
+def gather(rows: Rows, positions: Tensor) -> Rows:
     """The rows at some positions."""
     return rows[positions] if isinstance(rows, Tensor) else rows.take(positions)
 

@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def in_turn(
+def ordered_writes(
     tasks: Sequence[Task],
     start: Callable[[], Callable[[Task], None]],
     touches: Callable[[Task], Sequence[Hashable]],
@@ -46,7 +46,7 @@ def in_turn(
         most_threads: largest number of threads that pays; None for no limit.
 
     >>> total = torch.zeros(3)
-    >>> in_turn([0, 1, 2, 1], lambda: lambda place: total[place].add_(1), lambda place: [place])
+    >>> ordered_writes([0, 1, 2, 1], lambda: lambda place: total[place].add_(1), lambda place: [place])
     >>> total
     tensor([1., 2., 1.])
     """
@@ -67,7 +67,7 @@ def in_turn(
     pool = _pool(num_threads)
     helpers = [pool.submit(serve) for _ in range(num_servers - 1)]
     try:
-        with alone():  # this thread is awake already, others have to be woken
+        with single_threaded():  # this thread is awake already, others have to be woken
             serve()
     finally:
         # Without an error no task waits any more; after one, the others begin no further task.
@@ -79,7 +79,7 @@ def in_turn(
         helper.result()  # raises what the helper raised
 
 
-def in_order(
+def ordered_map(
     items: Iterable[Item],
     compute: Callable[[Item], Result],
     add: Callable[[Item, Result], object],
@@ -95,7 +95,7 @@ def in_order(
         is_parallel: False does everything in this thread, item after item: on other devices, and under transforms.
 
     >>> squares = []
-    >>> in_order([3, 1, 2], lambda item: item**2, lambda item, square: squares.append(square))
+    >>> ordered_map([3, 1, 2], lambda item: item**2, lambda item, square: squares.append(square))
     >>> squares
     [9, 1, 4]
     """
@@ -121,7 +121,9 @@ def in_order(
         return (room, step) if step == "add" else (room,)
 
     num_rooms = torch.get_num_threads() + 1
-    in_turn([(place, step) for place in range(len(numbered)) for step in ("compute", "add")], lambda: work, touches)
+    ordered_writes(
+        [(place, step) for place in range(len(numbered)) for step in ("compute", "add")], lambda: work, touches
+    )
 
 
 def blocks(num_rows: int, num_parts: int = 1, most: int = BLOCK) -> list[slice]:
@@ -151,9 +153,9 @@ def each_block(rows: list[slice], work: Callable[[slice], Result], num_multiplic
     if len(rows) > 1 and num_multiplications >= FOR_A_THREAD and torch.get_num_threads() > 1:
         # A dictionary by the first row: blocks end in any order.
         results: dict[int, Result] = {}
-        in_turn(rows, lambda: lambda own: results.update({own.start: work(own)}), lambda own: [own.start])
+        ordered_writes(rows, lambda: lambda own: results.update({own.start: work(own)}), lambda own: [own.start])
         return [results[own.start] for own in rows]
-    with alone():
+    with single_threaded():
         return [work(own) for own in rows]
 
 
@@ -167,7 +169,7 @@ def joined(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-class alone:  # noqa: N801 (called like a function; no generator, as small batches come in and out of it several times)
+class single_threaded:  # noqa: N801 (called like a function; no generator, as small batches come in and out of it several times)
     """Operations of this thread are not split over others: for small ones beside other work.
 
     Beside a busy process a product of two 128 x 128 matrices that is split over two cores took 8 ms, on one 0.05.
@@ -195,7 +197,7 @@ def one_thread(*, is_wanted: bool = True) -> Iterator[None]:
     if not is_wanted:
         yield
         return
-    with one_blas_thread(), alone():
+    with one_blas_thread(), single_threaded():
         yield
 
 

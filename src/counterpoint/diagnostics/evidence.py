@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from counterpoint.core.errors import nearest
-from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Listed, Record, Text
+from counterpoint.core.schemas import BASELINES, EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.pair_record import PairRecord
 
 # Things that a remedy may advise to change. Each names a setting or a step that only some runs have.

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from counterpoint.core.run_records import Figure, Listed, Record
+from counterpoint.core.schemas import Figure, Listed, Record
 from counterpoint.diagnostics.evidence import Evidence
 from counterpoint.diagnostics.remedies import TRIED
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
+from counterpoint.core.schemas import EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.core.terminal_text import Printed
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks import (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from counterpoint.core.paired_shares import Z_95, Difference, corrected, queries_to_tell
-from counterpoint.core.run_records import BASELINES, EvaluationRow
+from counterpoint.core.schemas import BASELINES, EvaluationRow
 
 KNN, PROBE = "knn", "linear probe"
 CLASSIFIERS = {KNN: "kNN", PROBE: "the probe"}

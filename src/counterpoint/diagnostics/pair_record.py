@@ -5,7 +5,7 @@ Plain records that load without torch.
 
 from typing import Annotated
 
-from counterpoint.core.run_records import Figure, Listed, Record, Text
+from counterpoint.core.schemas import Figure, Listed, Record, Text
 
 
 class NearPair(Record):

@@ -12,8 +12,8 @@ from torch import Tensor
 from counterpoint.core.derived_files import check_run
 from counterpoint.core.dist import ranks_that_differ, world_size
 from counterpoint.core.errors import CounterpointError, InterruptedRunError, LoneTrainingError, RunError, first_line
-from counterpoint.core.run_records import EpochRecord
 from counterpoint.core.rundir import RUN, append_line, log_hash
+from counterpoint.core.schemas import EpochRecord
 from counterpoint.core.torch_state import GENERATOR, own_draws
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import (

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
-from counterpoint.core.run_records import EpochRecord
+from counterpoint.core.schemas import EpochRecord
 from counterpoint.core.terminal_text import shown
 
 LINES_PER_RUN = 20  # epochs that get a plain line when there is no terminal

@@ -10,7 +10,7 @@ from torch import Tensor
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import Metric, accuracy_metric
 from counterpoint.core.paired_shares import LEVEL
-from counterpoint.core.run_records import unpacked_hits
+from counterpoint.core.schemas import unpacked_hits
 from counterpoint.diagnostics.evidence import Interval
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score

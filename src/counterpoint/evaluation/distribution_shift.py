@@ -19,7 +19,7 @@ from counterpoint.core.checks import check_choice
 from counterpoint.core.errors import DataError, UsageError, some, unknown_name
 from counterpoint.core.metric import KEEPING, ON, UNDER, Metric
 from counterpoint.core.run import display_names
-from counterpoint.core.run_records import BASELINES, EvaluationRow
+from counterpoint.core.schemas import BASELINES, EvaluationRow
 from counterpoint.core.thread_parts import one_thread, side_by_side
 from counterpoint.data.corrupted import CorruptedStore, check_pictures, chosen_corruptions, chosen_severities
 from counterpoint.data.order import random_order
@@ -240,14 +240,14 @@ class Clean:
     Attributes:
         subject: the encoder that is judged.
         sets: features of the subject and of its baselines.
-        known: labelled samples and queries, by the name of the features.
+        labelled: labelled samples and queries, by the name of the features.
         queries: positions of the queries in the subject's source.
         metrics: metrics that the evaluation measures.
     """
 
     subject: Subject
     sets: Sequence[FeatureSet]
-    known: Mapping[str, Labelled]
+    labelled: Mapping[str, Labelled]
     queries: Tensor
     metrics: Sequence[Metric]
 
@@ -266,7 +266,7 @@ class Clean:
     def classifiers(self) -> dict[str, Frozen]:
         """The frozen classifier of each of the features that were learned, as it is measured on clean queries."""
         classifiers = {}
-        for name, labelled in ((features.name, self.known[features.name].in_memory()) for features in self.own):
+        for name, labelled in ((features.name, self.labelled[features.name].in_memory()) for features in self.own):
             if self.protocol == PROBE:
                 probe = probe_of(labelled)
                 classifiers[name] = Frozen(probe.predict, probe_settings(probe, labelled.inverse_penalty))
@@ -322,7 +322,7 @@ def in_conditions(clean: Clean, ood: Ood, settings: EvaluationSettings, reporter
     with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(orders)) as advance:
         for features, metric, order in itertools.product(clean.own, metrics, orders):
             figures += selection_figures(
-                features.name, clean.known[features.name].in_memory(), metric, order, settings.selection_step
+                features.name, clean.labelled[features.name].in_memory(), metric, order, settings.selection_step
             )
             advance()
     return figures

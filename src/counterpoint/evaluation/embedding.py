@@ -20,7 +20,7 @@ from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.ranks import HERE, PieceEngine, WorkPart
 from counterpoint.core.run import Run
 from counterpoint.core.settings import LookSettings
-from counterpoint.core.stored_rows import Rows, whole
+from counterpoint.core.stored_rows import Rows, load
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import SHARD_PLAN, as_path, is_shard_folder, require_arrow
 from counterpoint.core.validation import build
@@ -73,7 +73,7 @@ def embed(
             require_arrow(path.suffix)
     reporter = Reporter(quiet=quiet)
     subject = one_checkpoint(open_subject(run, Samples(data), settings, reporter), settings.checkpoint)
-    source, vectors_ND = subject.source, whole(layer_rows(subject, layer, settings.cache, reporter))
+    source, vectors_ND = subject.source, load(layer_rows(subject, layer, settings.cache, reporter))
     table = Table(tuple(source.sample_names), vectors_ND.numpy(), source.classes(), layer, path)
     if path is not None:
         write_atomically(path, lambda temporary: WRITERS[path.suffix](table, temporary))

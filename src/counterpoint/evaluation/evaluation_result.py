@@ -13,7 +13,7 @@ from torch import Tensor
 from counterpoint.core.derived_files import read_derived, write_derived
 from counterpoint.core.errors import StaleFileError, UsageError
 from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
-from counterpoint.core.run_records import (
+from counterpoint.core.schemas import (
     EvaluationRecord,
     EvaluationRow,
     EvaluationSplit,

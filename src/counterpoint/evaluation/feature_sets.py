@@ -16,8 +16,8 @@ from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import some
 from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.ranks import HERE
-from counterpoint.core.run_records import BASELINES, FEATURES
-from counterpoint.core.stored_rows import Rows, taken, whole
+from counterpoint.core.schemas import BASELINES, FEATURES
+from counterpoint.core.stored_rows import Rows, gather, load
 from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
@@ -65,8 +65,8 @@ class FeatureSet:
         """The rows at some positions, which all lie in the first source or all in the second."""
         border = len(self.parts[0])
         if len(self.parts) == 1 or int(positions.max()) < border:
-            return taken(self.parts[0], positions)
-        return taken(self.parts[1], positions - border)
+            return gather(self.parts[0], positions)
+        return gather(self.parts[1], positions - border)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class FeatureSets:
         return sum(content in bank_contents for content in self.content_N[queries.numpy()].tolist())
 
 
-def gather(subject: Subject, settings: EvaluationSettings, reporter: Reporter) -> FeatureSets:
+def gather_features(subject: Subject, settings: EvaluationSettings, reporter: Reporter) -> FeatureSets:
     """Compute the features of a subject and of its baselines.
 
     Args:
@@ -244,7 +244,7 @@ def represented(sets: Sequence[FeatureSet], samples: Source) -> dict[str, Tensor
         layer_of = {each.name: each.layer for each in sets if each.encoder is encoder}
         with encoded_by(HERE):  # few samples, which workers do not have
             features = extract(encoder, samples, list(dict.fromkeys(layer_of.values())))
-        tensors |= {name: whole(features.layers[layer]) for name, layer in layer_of.items()}
+        tensors |= {name: load(features.layers[layer]) for name, layer in layer_of.items()}
     return tensors
 
 

@@ -20,7 +20,7 @@ from torch.optim.swa_utils import update_bn
 from counterpoint.core.errors import DataError, some
 from counterpoint.core.numerics import evenly_spaced, holding
 from counterpoint.core.ranks import HERE, PieceEngine
-from counterpoint.core.stored_rows import Rows, row_slices, whole
+from counterpoint.core.stored_rows import Rows, load, row_slices
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import own_draws, usual_modes
 from counterpoint.core.user_objects import CUSTOM
@@ -60,12 +60,12 @@ class SampleFeatures:
     @property
     def representation(self) -> Tensor:
         """The representation, in memory."""
-        return whole(self.layers[REPRESENTATION])
+        return load(self.layers[REPRESENTATION])
 
     @property
     def embedding(self) -> Tensor:
         """The embedding, in memory."""
-        return whole(self.layers[EMBEDDING])
+        return load(self.layers[EMBEDDING])
 
 
 def encoded_by(engine: PieceEngine) -> AbstractContextManager[None]:

@@ -22,7 +22,7 @@ from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.numerics import rowwise
 from counterpoint.core.processor_routines import add_product_, multiply
 from counterpoint.core.stored_rows import Rows, row_slices
-from counterpoint.core.thread_parts import in_order, one_thread
+from counterpoint.core.thread_parts import one_thread, ordered_map
 from counterpoint.evaluation.metric_types import INVERSE_PENALTY, Labelled, Score, accuracy, check_bank, check_queries
 
 OPTIMALITY = 1e-5  # Euclidean norm of the gradient at which the search ends
@@ -89,7 +89,7 @@ class SoftmaxRegression:
             slope_CD[:, :-1].add_(part[1])
             slope_CD[:, -1].add_(part[2])
 
-        in_order(range(0, len(self.x_ND), BLOCK), compute, add)
+        ordered_map(range(0, len(self.x_ND), BLOCK), compute, add)
         slope_CD /= len(self.x_ND)
         slope_CD[:, :-1].add_(w_CD[:, :-1], alpha=self.penalty)
         return float(total) / len(self.x_ND) + self.penalty / 2 * float(w_CD[:, :-1].square().sum()), slope_CD
@@ -167,7 +167,9 @@ class _Curvature:
             # Rows from everywhere, as samples may be sorted by class.
             sampled_MD = problem.x_ND[:: num_samples // (SAMPLES_OF_MOMENTS * num_features)]
             moments_DD = torch.zeros(num_features, num_features, dtype=torch.float64)
-            in_order(sampled_MD.split(BLOCK), lambda x_BD: x_BD.T @ x_BD, lambda _, part_DD: moments_DD.add_(part_DD))
+            ordered_map(
+                sampled_MD.split(BLOCK), lambda x_BD: x_BD.T @ x_BD, lambda _, part_DD: moments_DD.add_(part_DD)
+            )
             moments_DD *= self._share / len(sampled_MD)
             moments_DD.diagonal().add_(problem.penalty)
             self._factor_DD = torch.linalg.cholesky(moments_DD)
@@ -240,7 +242,7 @@ def fit_scaling(bank_ND: Rows) -> Scaling:
 
 def _column_means(x_ND: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
     total_D, parts = torch.zeros(x_ND.shape[1], dtype=torch.float64), row_slices(len(x_ND), BLOCK)
-    in_order(parts, lambda rows: function(x_ND[rows].double()).sum(dim=0), lambda _, part_D: total_D.add_(part_D))
+    ordered_map(parts, lambda rows: function(x_ND[rows].double()).sum(dim=0), lambda _, part_D: total_D.add_(part_D))
     return total_D / len(x_ND)
 
 
@@ -263,12 +265,12 @@ class Probe:
     Attributes:
         classes_C: classes that the probe was fitted to, ascending.
         scaling: standardisation of the features.
-        found: weights on the standardised features, with the loss and the norm of its gradient.
+        solution: weights on the standardised features, with the loss and the norm of its gradient.
     """
 
     classes_C: Tensor
     scaling: Scaling
-    found: Fit
+    solution: Fit
 
     def predict(self, queries_QD: Tensor) -> Tensor:
         """Classes of features, int64 (q,).
@@ -277,7 +279,7 @@ class Probe:
             ValueError: rows that are not finite, or of another width than the labelled ones.
         """
         check_queries(queries_QD, len(self.scaling.mean_D))
-        return self.classes_C[self.found.predict(self.scaling(queries_QD))]
+        return self.classes_C[self.solution.predict(self.scaling(queries_QD))]
 
 
 def fit_probe(bank_ND: Rows, labels_N: Tensor, *, inverse_penalty: float = INVERSE_PENALTY) -> Probe:
@@ -322,7 +324,7 @@ def probe_score(labelled: Labelled) -> Score:
 def probe_settings(probe: Probe, inverse_penalty: float) -> dict[str, Any]:
     """Settings that the figure of a probe depends on."""
     settings = {"model": "logistic regression", "C": inverse_penalty, "features": "standardised"}
-    return {**settings, "optimality": probe.found.optimality}
+    return {**settings, "optimality": probe.solution.optimality}
 
 
 METRICS = (

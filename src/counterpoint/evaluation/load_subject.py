@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.process_setup import thread_remark
-from counterpoint.core.run_records import FEATURES
+from counterpoint.core.schemas import FEATURES
 from counterpoint.core.settings import LookSettings, SourceSettings
 from counterpoint.core.user_files import Address, as_path, is_file_or_shards
 from counterpoint.core.user_objects import CUSTOM, is_origin

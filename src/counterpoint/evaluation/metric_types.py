@@ -15,8 +15,8 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.paired_shares import Z_95
-from counterpoint.core.run_records import ClassShare, EvaluationRow, packed_hits
-from counterpoint.core.stored_rows import Rows, whole
+from counterpoint.core.schemas import ClassShare, EvaluationRow, packed_hits
+from counterpoint.core.stored_rows import Rows, load
 from counterpoint.diagnostics.evidence import Interval
 
 MIN_QUERIES = 10  # fewer give no figure
@@ -72,7 +72,7 @@ class Labelled:
     def in_memory(self) -> "Labelled":
         """The same features with a tensor as bank, for metrics that take all of it at once."""
         is_in_memory = isinstance(self.bank_ND, Tensor)  # its type is only promised
-        return self if is_in_memory else replace(self, bank_ND=whole(self.bank_ND))
+        return self if is_in_memory else replace(self, bank_ND=load(self.bank_ND))
 
 
 def check_known(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor) -> None:

@@ -13,8 +13,8 @@ from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, gone, unknown_name
 from counterpoint.core.metric import Metric
 from counterpoint.core.run import Run
-from counterpoint.core.run_records import EvaluationRow
-from counterpoint.core.stored_rows import whole
+from counterpoint.core.schemas import EvaluationRow
+from counterpoint.core.stored_rows import load
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
@@ -23,7 +23,7 @@ from counterpoint.evaluation.class_accuracy import CLASSIFIER
 from counterpoint.evaluation.distribution_shift import Clean, in_conditions, open_ood
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, Evaluation, described_split, write_evaluation
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
-from counterpoint.evaluation.feature_sets import FeatureSet, FeatureSets, gather
+from counterpoint.evaluation.feature_sets import FeatureSet, FeatureSets, gather_features
 from counterpoint.evaluation.features import altered_pictures
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.metric_types import MIN_QUERIES, Labelled, row_of
@@ -124,7 +124,7 @@ def evaluate_opened(subject: Subject, settings: EvaluationSettings, reporter: Re
     if missing := split.absent_classes:
         are = "classes of the bank have" if len(missing) > 1 else "class of the bank has"
         reporter.say(f"{len(missing)} {are} no query: {', '.join(missing[:10])}")
-    gathered = gather(subject, settings, reporter)
+    gathered = gather_features(subject, settings, reporter)
     labelled = {features.name: _labelled(features, subject, bank, queries, settings) for features in gathered.sets}
     rows = _figures(gathered, labelled, measurable, reporter, takes_all=takes_all)
     clean = Clean(subject, gathered.sets, labelled, queries, measurable)
@@ -190,7 +190,7 @@ def _labelled(
     assert labels is not None
     # Bank and queries are the same for all features, so that their figures can be compared. A bank on disk is read part
     # by part by the metrics that can; `Labelled` has it as a tensor for all others.
-    bank_ND, queries_QD = cast(Tensor, features.at(bank)), whole(features.at(queries))
+    bank_ND, queries_QD = cast(Tensor, features.at(bank)), load(features.at(queries))
     return Labelled(
         bank_ND,
         labels[bank],

@@ -60,7 +60,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueryHits:
     """A query with its hits, the most similar first.
 
     Attributes:
@@ -110,7 +110,7 @@ class SearchResult(Printed):
 class SearchAnswer(SearchResult):
     """Hits of all queries, in the order of the queries. Printed as tables of at most 100 columns."""
 
-    queries: tuple[Asked, ...]
+    queries: tuple[QueryHits, ...]
 
     def __str__(self) -> str:
         lines = _wrapped([f"{self.run}: {', '.join(self.facts.values())}"])

@@ -19,7 +19,7 @@ import numpy as np
 from counterpoint.core.arrow_files import TableFile, vector_writer
 from counterpoint.core.errors import DataError, RunError, some
 from counterpoint.core.files import Seal, read_sealed, seal_of, write_atomically, write_sealed
-from counterpoint.core.run_records import Record, read_record
+from counterpoint.core.schemas import Record, read_record
 from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
 
 FORMAT = 1

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from counterpoint.core.run_records import FEATURES
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.schemas import FEATURES
 from counterpoint.core.settings import SourceSettings, TrainSettings, ViewSettings
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import build

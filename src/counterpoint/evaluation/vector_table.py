@@ -17,7 +17,7 @@ from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile, vector_writer
 from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
-from counterpoint.core.run_records import FEATURES
+from counterpoint.core.schemas import FEATURES
 from counterpoint.core.settings import PartSettings, SourceSettings
 from counterpoint.core.table_columns import ColumnPlan
 from counterpoint.core.user_files import as_path, is_shard_folder, open_regular

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from counterpoint.core.run_records import Listed, Record
+from counterpoint.core.schemas import Listed, Record
 from counterpoint.core.settings import Settings, option
 from counterpoint.core.terminal_text import Printed, TextTable, shown
 

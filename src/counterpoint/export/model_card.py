@@ -16,8 +16,8 @@ from jinja2 import Environment, StrictUndefined
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
 from counterpoint.core.paired_shares import Difference
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.schemas import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.core.table_columns import TableColumn
 from counterpoint.core.terminal_text import TextTable, as_code, as_text, printable
 from counterpoint.diagnostics.findings import Findings, judged_anew

@@ -12,7 +12,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_choice, check_whole
 from counterpoint.core.counter_random import PURPOSE_NEGATIVES, words
 from counterpoint.core.numerics import into_ball, is_transformed
-from counterpoint.core.thread_parts import in_order
+from counterpoint.core.thread_parts import ordered_map
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL, SOFTPLUS, PairMask
 from counterpoint.kernels.differentiable import PerSlice, reduce, written_out
@@ -99,7 +99,7 @@ class _Slope(PerSlice):
 
         height = max(1, STRIP_NUMBERS // num_keys)
         strips = (slice(top, top + height) for top in range(0, len(index_AK), height))  # the last may reach too far
-        in_order(strips, compute, add, is_parallel=can_read(index_AK) and not is_transformed())
+        ordered_map(strips, compute, add, is_parallel=can_read(index_AK) and not is_transformed())
         return slope
 
     @staticmethod

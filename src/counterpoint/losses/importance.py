@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.core.processor_routines import add_product_
-from counterpoint.core.thread_parts import in_order
+from counterpoint.core.thread_parts import ordered_map
 from counterpoint.kernels.differentiable import PerSlice
 from counterpoint.losses.alpha_rules import AlphaRule, Direct
 from counterpoint.losses.inputs import can_read, prepare_views
@@ -172,7 +172,7 @@ def _weighted_sums(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor
 
     # ``weigh`` writes to the rows of its block, which no other block has; all blocks add to the same keys, in a fixed
     # order, so that the bits do not depend on the number of threads.
-    in_order(problem.blocks(), weigh, add, is_parallel=can_read(z_VD) and not is_transformed())
+    ordered_map(problem.blocks(), weigh, add, is_parallel=can_read(z_VD) and not is_transformed())
     return for_rows_VD.add_(for_keys_VD), row_sum_V, column_sum_V
 
 

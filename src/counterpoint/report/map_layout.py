@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from counterpoint.core.derived_files import read_derived, write_derived
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import sha256_of
-from counterpoint.core.run_records import Figure, Listed, Record, read_record
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.schemas import Figure, Listed, Record, read_record
 from counterpoint.evaluation.map_samples import PLACES, Collection, Whole, read_collection
 
 GRID = 4095  # largest position on a map

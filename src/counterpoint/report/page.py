@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from counterpoint.report.charts.figures import run_tag
 from counterpoint.report.document import PageKind, PageSection, document
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 from counterpoint.report.sections import all_sections
 from counterpoint.report.wording import count, duration, number
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from counterpoint.evaluation.map_samples import Sheet
 from counterpoint.report.markup import Markup, element
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 
 # Share of the side of a picture at each step while the page is too large; the last step shows no picture.
 SHARES = (1.0, 1.0, 0.75, 0.5, 0.5, 0.0)

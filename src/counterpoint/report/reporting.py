@@ -12,7 +12,7 @@ from counterpoint.report.charts.figures import MAX_RUNS
 from counterpoint.report.document import check_target, write_page
 from counterpoint.report.map_layout import make_map
 from counterpoint.report.page import RUN_PAGE, render
-from counterpoint.report.run_record import read_run
+from counterpoint.report.run_reading import read_run
 
 SHOWN_VERBS = ("evaluate", "diagnose")  # their results are shown
 Gaps = dict[str, str]  # the reason why something could not be made, by verb

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from counterpoint.core.terminal_text import hide_folders, printable
-from counterpoint.evaluation.search_records import Asked, Copies, SearchAnswer, SharedConcept
+from counterpoint.evaluation.search_records import Copies, QueryHits, SearchAnswer, SharedConcept
 from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.markup import Markup, element, join, prose
 from counterpoint.report.picture_sheets import data_address
@@ -60,7 +60,7 @@ def _page(result: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup
     return document(SEARCH_PAGE, f"Search: {printable(result.run)}", header, parts)
 
 
-def _query(place: int, query: Asked, addresses: Mapping[str, str]) -> Markup:
+def _query(place: int, query: QueryHits, addresses: Mapping[str, str]) -> Markup:
     where = "from elsewhere" if query.row is None else f"row {number(query.row)}"
     facts = f"query, {where}{f', class {query.label}' if query.label else ''}"
     own = element(

@@ -24,7 +24,7 @@ from counterpoint.nn.synced_norm import with_synced_norm
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.resolve import Resolution, TrainingPart, resolve, resolve_widths, training_part
 from counterpoint.runs.untrained_encoder import channel_statistics, initial_backbone, untrained_encoder
-from counterpoint.runs.user_inputs import Given
+from counterpoint.runs.user_inputs import UserInputs
 from counterpoint.runs.warm_start import WarmStart
 
 
@@ -40,7 +40,7 @@ class Assembled:
     encoder: Encoder
     method: Method
     kernels: list[Choice]
-    given: Given
+    inputs: UserInputs
     start: WarmStart | None = None
 
     @property
@@ -73,7 +73,7 @@ class Assembled:
 
 
 def assemble(
-    resolution: Resolution, source: Source, placement: Placement, given: Given, start: WarmStart | None = None
+    resolution: Resolution, source: Source, placement: Placement, inputs: UserInputs, start: WarmStart | None = None
 ) -> Assembled:
     """Build encoder, projector, method and order.
 
@@ -81,7 +81,7 @@ def assemble(
         resolution: settings with the holdout filled in.
         source: the data.
         placement: device, precision and ranks.
-        given: the user's own encoder, loss and views, if any.
+        inputs: the user's own encoder, loss and views, if any.
         start: weights that the encoder begins with; None draws them.
 
     Raises:
@@ -95,12 +95,12 @@ def assemble(
     if start is not None:
         start.choose_encoder(resolution, source.shape)
     # Batch and epochs go by the samples that are left.
-    settings = resolve(resolution, source, len(part.positions), placement, given.views).settings
+    settings = resolve(resolution, source, len(part.positions), placement, inputs.views).settings
     _check_engine(resolution, placement, len(part.positions))
     order = build_order(
         part.positions, source.labels, int(settings.batch_size), settings.seed, settings.source.sampling
     )
-    backbone = initial_backbone(settings, source.shape, given.encoder)
+    backbone = initial_backbone(settings, source.shape, inputs.encoder)
     width = feature_width(backbone, source.shape)
     # Only the built encoder says how wide it is: projector, predictor and d0 follow from that.
     settings = resolve_widths(resolution, width).settings
@@ -111,7 +111,7 @@ def assemble(
     encoder = untrained_encoder(settings, source, backbone, width, statistics)
     if start is not None:  # before the method, which may copy the encoder
         start = start.load_into(encoder)
-    method = _assemble_method(settings, source, encoder, placement, given.loss)
+    method = _assemble_method(settings, source, encoder, placement, inputs.loss)
     # Last: the trial has the width and the batch of the run.
     kernels = _try_loss(settings, method, encoder.embedding_dims, len(source.class_names))
     return Assembled(
@@ -123,7 +123,7 @@ def assemble(
         encoder=encoder,
         method=method,
         kernels=kernels,
-        given=given,
+        inputs=inputs,
         start=start,
     )
 

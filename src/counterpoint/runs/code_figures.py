@@ -16,7 +16,7 @@ from counterpoint.core.arrow_files import GROUP_ROWS, PARQUET_SUFFIX
 from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.numerics import evenly_spaced
 from counterpoint.core.paired_shares import Difference
-from counterpoint.core.run_records import EvaluationRow
+from counterpoint.core.schemas import EvaluationRow
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.core.torch_state import own_draws

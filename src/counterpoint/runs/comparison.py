@@ -18,7 +18,8 @@ from counterpoint.core.files import read_sealed
 from counterpoint.core.metric import described_metrics, is_apart, metric_under
 from counterpoint.core.paired_shares import Difference, corrected
 from counterpoint.core.run import Run, SeedRuns, as_run, display_names, listed
-from counterpoint.core.run_records import (
+from counterpoint.core.rundir import RunFolder, seed_folders
+from counterpoint.core.schemas import (
     BASELINES,
     FEATURES,
     EvaluationRecord,
@@ -26,7 +27,6 @@ from counterpoint.core.run_records import (
     read_record,
     unpacked_hits,
 )
-from counterpoint.core.rundir import RunFolder, seed_folders
 from counterpoint.core.validation import read_yaml_mapping
 from counterpoint.evaluation.significance import over_seeds, paired_bootstrap, seeds_needed
 from counterpoint.runs.comparison_record import Compared, Comparison, Side

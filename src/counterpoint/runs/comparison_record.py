@@ -8,7 +8,7 @@ from typing import Any
 
 from counterpoint.core.metric import Unit
 from counterpoint.core.paired_shares import LEVEL, POWER, Difference
-from counterpoint.core.run_records import EvaluationSplit
+from counterpoint.core.schemas import EvaluationSplit
 from counterpoint.core.terminal_text import WIDTH, Printed, TextTable
 
 NO_TEST = "-"

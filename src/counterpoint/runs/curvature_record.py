@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_serializer, model_validator
 
-from counterpoint.core.run_records import Figure, Listed, Record
+from counterpoint.core.schemas import Figure, Listed, Record
 from counterpoint.core.settings import Auto, Count, Settings, option
 from counterpoint.core.terminal_text import WIDTH, Printed, TextTable
 from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum

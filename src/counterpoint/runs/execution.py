@@ -14,8 +14,8 @@ from counterpoint.core.files import remove_leftovers
 from counterpoint.core.operating_system import peak_memory
 from counterpoint.core.run import Run
 from counterpoint.core.run_lock import lock_run
-from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder, log_hash
+from counterpoint.core.schemas import SeedsRecord
 from counterpoint.engine.checkpoint import remove_unfinished
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training
@@ -122,7 +122,7 @@ def execute(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_re
         # Whatever happened: a run that no longer runs must not say that it does.
         _update_alone(job, reporter, is_done=is_done, status=status, seconds=seconds)
     reporter.say(f"trained in {seconds:.1f} s; run folder {folder.path}")
-    return assembled.given.run_at(folder.path)
+    return assembled.inputs.run_at(folder.path)
 
 
 def _save_encoders(folder: RunFolder, assembled: Assembled, weights: dict[str, Tensor]) -> None:

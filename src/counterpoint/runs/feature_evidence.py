@@ -17,7 +17,7 @@ from counterpoint.core.array_layout import finite_vectors, to_samples, to_unit_f
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import DataError
 from counterpoint.core.numerics import evenly_spaced
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
+from counterpoint.core.schemas import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.data.formats.labels import Labels, labels_as_asked
 from counterpoint.data.order import Split, split_source
 from counterpoint.data.source import Source

@@ -26,7 +26,7 @@ from counterpoint.evaluation.trained_run import open_trained, read_resolved, sou
 from counterpoint.nn.trained import load_encoder
 from counterpoint.runs.resolve import crop_and_flip, resolve_holdout, training_part, usual_batch
 from counterpoint.runs.training import train_from
-from counterpoint.runs.user_inputs import Given, open_given
+from counterpoint.runs.user_inputs import UserInputs, open_user_data
 from counterpoint.runs.warm_start import initial_encoder_of, initial_weights, names_weights
 
 EPOCHS = 30  # ncl2024, G.5
@@ -136,7 +136,9 @@ def fine_tune(
     return FineTuned(run, evaluation)
 
 
-def _initial_settings(subject: Run | str | Path | nn.Module, data: Any, labels: Any) -> tuple[dict[str, Any], Given]:
+def _initial_settings(
+    subject: Run | str | Path | nn.Module, data: Any, labels: Any
+) -> tuple[dict[str, Any], UserInputs]:
     """Return the settings that follow from the subject and its data, and the user's objects in memory."""
     settings: dict[str, Any] = {"method": "supervised"}
     if isinstance(subject, nn.Module):
@@ -160,13 +162,15 @@ def _initial_settings(subject: Run | str | Path | nn.Module, data: Any, labels: 
     if isinstance(labels, str | Path):
         settings["source"] = {**settings.get("source", {}), "labels": str(labels)}
         labels = None
-    return Given.of_call(data, settings, labels)
+    return UserInputs.of_call(data, settings, labels)
 
 
-def _plan_run(settings: TrainSettings, inputs: Given, test_data: Any, test_labels: Any) -> tuple[dict[str, Any], int]:
+def _plan_run(
+    settings: TrainSettings, inputs: UserInputs, test_data: Any, test_labels: Any
+) -> tuple[dict[str, Any], int]:
     """Return views and number of the training samples; refuse queries of other classes before training."""
     reporter = Reporter(quiet=True)
-    source = open_given(settings, inputs, reporter, initial_weights(settings))
+    source = open_user_data(settings, inputs, reporter, initial_weights(settings))
     if test_data is not None:
         opens = source_settings(settings, source.shape, columns=settings.source.columns)
         joined(source, open_queries(opens, test_data, test_labels, part=_query_part(settings), reporter=reporter))

@@ -31,7 +31,7 @@ from counterpoint.runs.resuming import (
 from counterpoint.runs.run_description import describe, first_status, keep_changes
 from counterpoint.runs.run_files import check_free, is_beginning
 from counterpoint.runs.run_job import check_alike, training_job
-from counterpoint.runs.user_inputs import Given, open_given, with_own_columns
+from counterpoint.runs.user_inputs import UserInputs, open_user_data, with_own_columns
 from counterpoint.runs.warm_start import initial_weights, weights_of_begun
 
 GO_ON, REPLACE, BEGIN = "go on", "replace", "begin"
@@ -42,14 +42,14 @@ class Start:
     """The inputs of a training other than its settings.
 
     Attributes:
-        given: data and parts that are in memory.
+        inputs: data and parts that are in memory.
         placement: device and ranks.
         reporter: shows progress, on the first rank.
         resume: go on if there is a run.
         overwrite: replace a run that is there.
     """
 
-    given: Given
+    inputs: UserInputs
     placement: Placement
     reporter: Reporter
     _: KW_ONLY
@@ -110,7 +110,7 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     opened_run = as_run(run)
     folder, settings = opened_run.folder, read_resolved(opened_run.folder)
     placement = place(settings.engine.device, settings.engine.precision)
-    start = Start(Given.of(opened_run), placement, reporter)
+    start = Start(UserInputs.of(opened_run), placement, reporter)
     assembled, job = _assemble(folder, settings, start, is_begun=True)
     check_inputs(folder, assembled.settings, assembled.source.fingerprint)
     return of_run(job, folder.run_id)
@@ -121,7 +121,7 @@ def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
     reporter = start.reporter
     if from_first_rank(lambda: "done" if is_done(folder) else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
-        return start.given.run_at(folder.path)
+        return start.inputs.run_at(folder.path)
     with threads_of_begin(folder, settings, reporter):
         assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, is_begun=True))
         check_alike(job, assembled)
@@ -140,8 +140,8 @@ def _assemble(
     weights = weights_of_begun(folder, settings) if is_begun else initial_weights(settings)
     require_float32()
     source_settings = with_own_columns(folder, settings) if is_begun else settings
-    source = open_given(source_settings, start.given, start.reporter, weights)
-    assembled = assemble(resolve_holdout(settings, source), source, start.placement, start.given, weights)
+    source = open_user_data(source_settings, start.inputs, start.reporter, weights)
+    assembled = assemble(resolve_holdout(settings, source), source, start.placement, start.inputs, weights)
     if warm_start := assembled.start:
         for remark in warm_start.remarks:
             start.reporter.say(f"{warm_start.name}: {remark}")
@@ -176,7 +176,7 @@ def is_restart(placement: Placement, launch: str | None) -> bool:
 def new_run_id(assembled: Assembled) -> str:
     """Id of a new run: a hash of all that its numbers follow from, so that its files are the same anywhere."""
     weights = weights_digest(assembled.method.state_dict())
-    origins = {name: dict(origin) for name, origin in assembled.given.origins.items()}
+    origins = {name: dict(origin) for name, origin in assembled.inputs.origins.items()}
     parts = [settings_hash(assembled.settings), assembled.source.fingerprint, origins, weights]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

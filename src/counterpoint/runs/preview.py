@@ -19,7 +19,7 @@ from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import plan_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.resolve import Resolution, resolve_views
-from counterpoint.runs.user_inputs import Given, open_given, with_named_parts
+from counterpoint.runs.user_inputs import UserInputs, open_user_data, with_named_parts
 
 TILE = 96  # pixels per picture
 MOST_TILES = 64  # along each side: a sheet of 43 megapixels, which viewers still open
@@ -59,12 +59,12 @@ def preview(
             raise UsageError(f"{name} must be between 1 and {MOST_TILES}, got {number}; 8 x 6 is common")
     path = Path(out)
     check_new_file(path, [".png"], overwrite=overwrite)
-    user_settings, objects = Given.of_call(data, settings)
+    user_settings, objects = UserInputs.of_call(data, settings)
     user_settings.pop("loss", None)  # nothing of it is drawn
     user_settings, objects = with_named_parts(user_settings, objects)
     train_settings = build(TrainSettings, user_settings, "settings")
     reporter = Reporter(quiet=quiet)
-    source = open_given(train_settings, objects, reporter)
+    source = open_user_data(train_settings, objects, reporter)
     if source.kind != "images":
         raise UsageError(
             "preview draws images; for vectors, views add --views.noise and drop --views.dropout of the features"

@@ -96,7 +96,7 @@ class Recipe:
         return "".join(f"# {shown(line)}\n" for line in lines)
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def nested(self) -> dict[str, Any]:
         """The settings as a nested mapping."""
         return nest(self.settings)
 

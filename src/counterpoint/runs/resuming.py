@@ -12,8 +12,8 @@ import torch
 from counterpoint.core.errors import RunError, StaleFileError, UsageError
 from counterpoint.core.files import run_named_in
 from counterpoint.core.process_setup import runnable_processors
-from counterpoint.core.run_records import RunStatus
 from counterpoint.core.rundir import RUN, RunFolder, read_lines
+from counterpoint.core.schemas import RunStatus
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import with_threads
 from counterpoint.core.user_files import read_text

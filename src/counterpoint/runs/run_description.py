@@ -15,8 +15,8 @@ from counterpoint.core.errors import CounterpointError, UsageError
 from counterpoint.core.files import sealed_text, with_run, write_text
 from counterpoint.core.process_setup import thread_remark, thread_waiting
 from counterpoint.core.processor_routines import product_library
-from counterpoint.core.run_records import Named, RunStatus
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.schemas import Named, RunStatus
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import dump_yaml, leaves, read_yaml_mapping
 from counterpoint.data.order import is_thinned
@@ -32,8 +32,8 @@ from counterpoint.runs.warm_start import RECORD
 def first_status(assembled: Assembled) -> RunStatus:
     """First content of ``run.json``; ``launch`` tells a restart which run is its own."""
     settings, source = assembled.resolution.settings, assembled.source
-    origins: dict[str, Any] = {name: dict(origin) for name, origin in assembled.given.origins.items()}
-    if (loss := assembled.given.loss) is not None:  # a flag names its origin, Python passes the object
+    origins: dict[str, Any] = {name: dict(origin) for name, origin in assembled.inputs.origins.items()}
+    if (loss := assembled.inputs.loss) is not None:  # a flag names its origin, Python passes the object
         origins.setdefault("own_loss", {"name": repr(loss)})
     if assembled.start is not None:
         origins[RECORD] = assembled.start.record()

@@ -12,7 +12,7 @@ from counterpoint.core.files import TEMPORARY, remove_leftovers, write_text
 from counterpoint.core.rundir import RunFolder
 
 if TYPE_CHECKING:
-    from counterpoint.core.run_records import SeedsRecord
+    from counterpoint.core.schemas import SeedsRecord
 
 CREATED = "created"  # status of a run whose folder is being made
 MARK = "A run folder of Counterpoint. Files in it that Counterpoint did not write are never deleted.\n"
@@ -52,7 +52,7 @@ def create_run(path: Path, *, overwrite: bool) -> RunFolder:
     Raises:
         RunError: something is there already (``overwrite`` replaces only a run), or it cannot be created.
     """
-    from counterpoint.core.run_records import RunStatus  # deferred: pydantic takes 0.1 s to import
+    from counterpoint.core.schemas import RunStatus  # deferred: pydantic takes 0.1 s to import
 
     folder = RunFolder(path)
     check_free(folder, overwrite=overwrite)

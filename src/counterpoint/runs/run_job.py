@@ -59,7 +59,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
             num_workers=engine.workers,
             destination=Destination(placement.torch_device, placement.ranks.rank, placement.world_size),
         ),
-        views=view_drawer(settings, assembled.encoder.card, assembled.given.views),
+        views=view_drawer(settings, assembled.encoder.card, assembled.inputs.views),
         engine=Engine(placement, compiles=engine.compile, shards=engine.strategy == "fsdp"),
         folder=folder,
         # If collapse is the lowest loss (BYOL, SimSiam), the loss of equal vectors is not its chance level.

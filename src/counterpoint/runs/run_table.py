@@ -17,8 +17,8 @@ from counterpoint.core.derived_files import OF, check_origin
 from counterpoint.core.errors import RunError, StaleFileError, UsageError, unknown_name
 from counterpoint.core.files import read_json, read_sealed
 from counterpoint.core.run_lock import holder_of, is_locked
-from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.rundir import RunFolder, open_run
+from counterpoint.core.schemas import EvaluationRecord, read_record
 from counterpoint.core.terminal_text import Printed, TextTable
 from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.diagnostics.findings import Findings, judged_anew

@@ -11,8 +11,8 @@ from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.metric import Metric, is_apart, metric_under
 from counterpoint.core.run import SeedRuns
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.schemas import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
 from counterpoint.core.terminal_text import Printed, TextTable, shown
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_result import CATALOGUE, corruption_lines
@@ -107,7 +107,7 @@ class SeedEvaluation(Printed):
 
 
 def evaluate_seeds(
-    runs: SeedRuns | str | Path, *, out: str | Path | None = None, quiet: bool = False, **asked: Any
+    runs: SeedRuns | str | Path, *, out: str | Path | None = None, quiet: bool = False, **options: Any
 ) -> SeedEvaluation:
     """Evaluate the run of each seed, and average over them.
 
@@ -115,7 +115,7 @@ def evaluate_seeds(
         runs: runs of several seeds, as ``cp.train(..., seeds=5)`` returns them, or their folder.
         out: a JSON file to write instead of the usual one.
         quiet: show no progress.
-        asked: arguments of ``evaluate``: data, labels, test_data, test_labels, metrics, k, ...
+        options: arguments of ``evaluate``: data, labels, test_data, test_labels, metrics, k, ...
 
     Returns:
         Mean, deviation and interval of each figure; also written beside ``seeds.json``, to a file with the same name
@@ -138,7 +138,7 @@ def evaluate_seeds(
     reporter, evaluations = Reporter(quiet=quiet), []
     for number, run in enumerate(folders.values(), start=1):
         reporter.say(f"{run.path}, {number} of {len(seeds)}")
-        evaluations.append(evaluate(runs_by_path.get(run.path, run.path), quiet=quiet, **asked))
+        evaluations.append(evaluate(runs_by_path.get(run.path, run.path), quiet=quiet, **options))
     if len({evaluation.split.query_fingerprint for evaluation in evaluations}) > 1:
         raise UsageError(
             f"the runs in {folder.path} were evaluated on different queries; evaluate again on data that do not change"

@@ -63,7 +63,7 @@ def features_of(assembled: Assembled, dims: int, reporter: Reporter) -> Tensor:
 def views_of(assembled: Assembled, width: int, reporter: Reporter) -> Views:
     """Return a function that gives features of two views: of pictures drawn before, of vectors drawn in each epoch."""
     encoder, source, positions = assembled.encoder, assembled.source, assembled.part.positions
-    drawer = view_drawer(assembled.settings, encoder.card, assembled.given.views)
+    drawer = view_drawer(assembled.settings, encoder.card, assembled.inputs.views)
 
     def encode_views(rows: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
         ids = positions[rows]

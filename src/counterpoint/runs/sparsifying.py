@@ -169,7 +169,7 @@ def sparsify(
     folder = out_folder(checked)
     assembled, _ = try_assembly(folder, checked, start)
     checked = _with_length(checked, assembled)
-    assembled, _ = try_assembly(folder, checked, replace(start, given=replace(objects, source=assembled.source)))
+    assembled, _ = try_assembly(folder, checked, replace(start, inputs=replace(objects, source=assembled.source)))
     x_ND = features_of(assembled, dims, reporter)
     labels_N = _training_labels(assembled, supervised)
     with Hold(folder, reporter) as hold:

@@ -15,8 +15,8 @@ from torch import nn
 from counterpoint.core import __version__
 from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
 from counterpoint.core.run import Run, SeedRuns, as_run
-from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.schemas import SeedsRecord
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import build, flat, merge, nest
@@ -29,7 +29,7 @@ from counterpoint.runs.one_run import BEGIN, GO_ON, Start, go_on_with, is_restar
 from counterpoint.runs.resuming import continued_settings, recorded_settings
 from counterpoint.runs.run_description import command_line
 from counterpoint.runs.run_files import check_free_for_seeds, is_beginning, is_beginning_of_seeds
-from counterpoint.runs.user_inputs import Given, open_given, out_folder, with_named_parts, with_own_columns
+from counterpoint.runs.user_inputs import UserInputs, open_user_data, out_folder, with_named_parts, with_own_columns
 from counterpoint.runs.warm_start import initial_weights
 
 MOST_SEEDS = 1000
@@ -84,7 +84,7 @@ def train(
         settings["encoder"] = encoder
     seeds = settings.pop("seeds", None)
     # What has a name is recorded in the settings; an array, module or function is not, and must be given again.
-    user_settings, objects = Given.of_call(data, settings, labels)
+    user_settings, objects = UserInputs.of_call(data, settings, labels)
     options: dict[str, Any] = {"seeds": seeds, "resume": resume, "overwrite": overwrite}
     return train_from(user_settings, objects, reporter=Reporter(quiet=quiet), **options)
 
@@ -92,7 +92,12 @@ def train(
 @usual_modes()
 @only_training()
 def train_from(
-    user_settings: Mapping[str, Any], objects: Given, *, reporter: Reporter, seeds: int | None = None, **options: Any
+    user_settings: Mapping[str, Any],
+    objects: UserInputs,
+    *,
+    reporter: Reporter,
+    seeds: int | None = None,
+    **options: Any,
 ) -> Run | SeedRuns:
     """Train from a nested mapping of settings; see ``train``. Under torchrun every rank calls it.
 
@@ -136,7 +141,7 @@ def resume(run: Run | str | Path, *, quiet: bool = False) -> Run:
     # Where the ranks meet depends on the device: read before they do, and again under the lock.
     settings = recorded_settings(folder)
     placement = place(settings.engine.device, settings.engine.precision)
-    start = Start(Given.of(opened_run), placement, Reporter(quiet=quiet))
+    start = Start(UserInputs.of(opened_run), placement, Reporter(quiet=quiet))
     with ranks_joined(placement), Hold(folder, start.reporter) as hold:
         on_first_rank(hold.take)
         settings = on_all_ranks(lambda: recorded_settings(folder))
@@ -153,7 +158,9 @@ def resume_seeds(folder: RunFolder, *, quiet: bool = False) -> SeedRuns:
     record = folder.read_seeds()
     settings = build(TrainSettings, {**record.settings, "out": str(folder.path)}, str(folder.seeds))
     user_settings, reporter = settings.model_dump(exclude_unset=True), Reporter(quiet=quiet)
-    return cast(SeedRuns, train_from(user_settings, Given(), reporter=reporter, seeds=len(record.seeds), resume=True))
+    return cast(
+        SeedRuns, train_from(user_settings, UserInputs(), reporter=reporter, seeds=len(record.seeds), resume=True)
+    )
 
 
 def _train_seeds(folder: RunFolder, user_settings: Mapping[str, Any], num_seeds: int, start: Start) -> SeedRuns:
@@ -182,7 +189,7 @@ def _train_seeds(folder: RunFolder, user_settings: Mapping[str, Any], num_seeds:
         # Opened once for all: the split does not follow the seed either.
         begun = folder.of_seed(seeds[0]) if action == GO_ON else None
         source = on_all_ranks(lambda: _open_source(begun, settings, start))
-        start = replace(start, given=replace(start.given, source=source))
+        start = replace(start, inputs=replace(start.inputs, source=source))
         record = SeedsRecord(
             seeds=seeds,
             settings=settings.model_dump(mode="json", exclude_unset=True, exclude={"out"}),
@@ -212,8 +219,8 @@ def _train_seeds(folder: RunFolder, user_settings: Mapping[str, Any], num_seeds:
 
 def _open_source(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Source:
     if begun is not None and begun.is_ours and not is_beginning(begun):
-        return open_given(with_own_columns(begun, recorded_settings(begun)), start.given, start.reporter)
-    return open_given(settings, start.given, start.reporter, initial_weights(settings))
+        return open_user_data(with_own_columns(begun, recorded_settings(begun)), start.inputs, start.reporter)
+    return open_user_data(settings, start.inputs, start.reporter, initial_weights(settings))
 
 
 def _settings_of_seed(settings: TrainSettings, folder: RunFolder, seed: int) -> TrainSettings:

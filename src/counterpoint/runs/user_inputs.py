@@ -30,7 +30,7 @@ from counterpoint.runs.warm_start import WarmStart
 
 
 @dataclass(frozen=True)
-class Given:
+class UserInputs:
     """Arrays and modules, which a settings file cannot hold.
 
     Attributes:
@@ -52,14 +52,14 @@ class Given:
     origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @staticmethod
-    def of(run: Run) -> "Given":
+    def of(run: Run) -> "UserInputs":
         """Take the objects that were passed to ``Run(path, data=..., encoder=..., loss=..., views=...)``."""
         loss = None if run.loss is None else as_loss(run.loss)
         views = None if run.views is None else as_views(run.views)
-        return Given(run.data, run.labels, run.encoder, loss, views)
+        return UserInputs(run.data, run.labels, run.encoder, loss, views)
 
     @staticmethod
-    def of_call(data: Any, settings: Mapping[str, Any], labels: Any = None) -> "tuple[dict[str, Any], Given]":
+    def of_call(data: Any, settings: Mapping[str, Any], labels: Any = None) -> "tuple[dict[str, Any], UserInputs]":
         """Split the arguments of a function of Python: those with a name as nested settings, the rest as they are.
 
         Args:
@@ -79,14 +79,14 @@ class Given:
             loss, values["loss"] = as_loss(values["loss"]), {"name": CUSTOM}
         if not isinstance(values.get("views", {}), Mapping):
             views, values["views"] = as_views(values["views"]), {"preset": CUSTOM}
-        return nest(values), Given(None if is_named else data, labels, encoder, loss, views)
+        return nest(values), UserInputs(None if is_named else data, labels, encoder, loss, views)
 
     def run_at(self, path: Path) -> Run:
         """The run, with the objects that its folder does not hold."""
         return Run(path, self.data, self.labels, self.encoder, self.loss, self.views)
 
 
-def with_named_parts(user_settings: Mapping[str, Any], objects: Given) -> tuple[Mapping[str, Any], Given]:
+def with_named_parts(user_settings: Mapping[str, Any], objects: UserInputs) -> tuple[Mapping[str, Any], UserInputs]:
     """Lay the user's settings over their recipe, and import loss and views that are named ``package.module:name``.
 
     The settings, and so the run folder, call these parts ``custom``.
@@ -113,7 +113,9 @@ def _section(user_settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section if isinstance(section := user_settings.get(name), Mapping) else {}
 
 
-def open_given(settings: TrainSettings, objects: Given, reporter: Reporter, weights: WarmStart | None = None) -> Source:
+def open_user_data(
+    settings: TrainSettings, objects: UserInputs, reporter: Reporter, weights: WarmStart | None = None
+) -> Source:
     """Open a run's data and say which files were left out.
 
     Args:
@@ -167,7 +169,7 @@ def out_folder(settings: TrainSettings) -> RunFolder:
     return RunFolder(Path(out))
 
 
-def code_subject(subject: Any, data: Any, labels: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], Given]:
+def code_subject(subject: Any, data: Any, labels: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], UserInputs]:
     """Settings of training that follow from a subject of ``sparsify``, and the objects in memory.
 
     Raises:
@@ -188,14 +190,14 @@ def code_subject(subject: Any, data: Any, labels: Any, settings: dict[str, Any])
         own |= {"encoder": IDENTITY}
         if path is None:
             own |= {"out": "runs/features-sparse"}
-        return Given.of_call(subject, own, labels)
+        return UserInputs.of_call(subject, own, labels)
     if isinstance(subject, nn.Module) or (isinstance(subject, str) and not Path(subject).exists()):
         if data is None:
             raise UsageError(
                 f"{subject if isinstance(subject, str) else type(subject).__name__} is neither a run nor a "
                 "file; an encoder from elsewhere comes without samples: give --data"
             )
-        return Given.of_call(data, {**own, "encoder": subject}, labels)
+        return UserInputs.of_call(data, {**own, "encoder": subject}, labels)
     run = as_run(subject)
     before = read_resolved(run.folder)
     if data is None:
@@ -207,4 +209,4 @@ def code_subject(subject: Any, data: Any, labels: Any, settings: dict[str, Any])
         own["views"] = {} if before.views.preset == "custom" else before.views.model_dump()
     if run.encoder is not None:
         own["encoder"] = run.encoder
-    return Given.of_call(data, own, labels)
+    return UserInputs.of_call(data, own, labels)

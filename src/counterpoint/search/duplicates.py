@@ -28,7 +28,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.ranks import HERE, PieceEngine
 from counterpoint.core.run import Run
-from counterpoint.core.stored_rows import Rows, StoredRows, row_slices, taken, whole
+from counterpoint.core.stored_rows import Rows, StoredRows, gather, load, row_slices
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.order import random_order
@@ -265,7 +265,7 @@ def bucket_pairs(
     # Unit vectors around which rows lie, from a sample of them.
     sampled = random_order(0, 6, len(rows_ND))[: SAMPLED * num_buckets].sort().values
     with one_thread():  # sums of several threads have other bits
-        unit = unit_rows(whole(taken(rows_ND, sampled)).float())
+        unit = unit_rows(load(gather(rows_ND, sampled)).float())
         means = MiniBatchKMeans(num_buckets, batch_size=4096, n_init="auto", random_state=0).fit(unit.numpy())
     centres_BD = unit_rows(torch.from_numpy(means.cluster_centers_).float())
     # An open file cannot be sent to another process.
@@ -330,7 +330,7 @@ def _near_rows(rows_ND: Rows, bucket: _Bucket, least: float) -> NearPairs:
     """Near pairs of a row of the bucket with another row of it or of its neighbours."""
     keys = torch.from_numpy(np.sort(np.concatenate([bucket.own, bucket.others])))
     own = torch.from_numpy(bucket.own)
-    own_QD, key_KD = (unit_rows(whole(taken(rows_ND, rows)).float()) for rows in (own, keys))
+    own_QD, key_KD = (unit_rows(load(gather(rows_ND, rows)).float()) for rows in (own, keys))
     parts = [NearPairs(torch.empty(0, 2, dtype=torch.int64), torch.empty(0, dtype=torch.float64))]
     for query in row_slices(len(own), QUERIES):
         for key in row_slices(len(keys), KEYS):
@@ -365,7 +365,7 @@ def _merged_pairs(parts: Sequence[NearPairs]) -> NearPairs:
 def _recall(rows_ND: Rows, least: float, pairs: NearPairs) -> Proportion | None:
     """Share of the sampled rows with a near one for which there is a pair; None if no sampled row has a near one."""
     sampled = random_order(0, 7, len(rows_ND))[:CHECKED].sort().values
-    query_QD = unit_rows(whole(taken(rows_ND, sampled)).float())
+    query_QD = unit_rows(load(gather(rows_ND, sampled)).float())
     has_near_Q = torch.zeros(len(sampled), dtype=torch.bool)
     for rows in row_slices(len(rows_ND), KEYS):
         # A pair that rounding alone decides is no miss.

@@ -19,7 +19,7 @@ from counterpoint.core.errors import DataError
 from counterpoint.core.files import read_sealed
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.stored_rows import Rows, taken, whole
+from counterpoint.core.stored_rows import Rows, gather, load
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.embedding import layer_rows
@@ -78,7 +78,7 @@ class SearchedSamples:
 
     def vectors(self, rows: Tensor | slice = slice(None)) -> Tensor:
         """Some rows at unit length."""
-        return unit_rows(self.rows_ND[rows] if isinstance(rows, slice) else whole(taken(self.rows_ND, rows)))
+        return unit_rows(self.rows_ND[rows] if isinstance(rows, slice) else load(gather(self.rows_ND, rows)))
 
     def search(self, queries_QD: Tensor, k: int) -> Neighbours:
         """The rows with the largest cosines, largest first; of equal ones the first row.

@@ -21,7 +21,7 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import read_regular
 from counterpoint.data.formats.image_files import MAX_ENCODED_BYTES, SUFFIXES, decode_square
 from counterpoint.data.order import random_order
-from counterpoint.evaluation.search_records import Asked, Hit, SearchAnswer, SharedConcept
+from counterpoint.evaluation.search_records import Hit, QueryHits, SearchAnswer, SharedConcept
 from counterpoint.evaluation.subject import open_queries
 from counterpoint.nn.layer_outputs import LayerReader
 from counterpoint.search.duplicates import drawn_rows
@@ -115,7 +115,7 @@ def search(
             own_D = collection.vectors(slice(row, row + 1))[0]
             concepts = shared_concepts(vectors_QD[place], own_D) if has_concepts else ()
             hits.append(Hit(row, collection.names[int(row)], collection.labels[row], cosine, below, concepts))
-        answers.append(Asked(each.name, each.row, each.label, tuple(hits)))
+        answers.append(QueryHits(each.name, each.row, each.label, tuple(hits)))
     median, high = pairs_P.quantile(torch.tensor([0.5, 0.99], dtype=torch.float64)).tolist()
     random = RANDOM.format(num=len(pairs_P), median=median, high=high)
     reading = (random, SPARSE if has_concepts else DENSE.format(layer=collection.layer))
@@ -123,7 +123,9 @@ def search(
     return SearchAnswer(collection.run, collection.facts(), reading, tuple(answers), pictures=drawn)
 
 
-def _images(collection: SearchedSamples, queries: Sequence[_Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:
+def _images(
+    collection: SearchedSamples, queries: Sequence[_Query], answers: Sequence[QueryHits]
+) -> dict[str, np.ndarray]:
     rows = [hit.row for answer in answers for hit in answer.hits]
     rows += [each.row for each in queries if each.row is not None]
     drawn = drawn_rows(collection.subject.source, list(dict.fromkeys(rows)))

@@ -11,7 +11,7 @@ examples:
 from pathlib import Path
 
 import counterpoint as cp
-from counterpoint.cli.arguments import JsonFlags, Names, given, option
+from counterpoint.cli.arguments import JsonFlags, Names, chosen, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run, seed_folders
 
@@ -31,5 +31,5 @@ def run(flags: CompareFlags) -> None:
     for path in (Path(run) for run in flags.runs if not Path(run).is_file()):
         for folder in seed_folders(path) or [path]:
             open_run(folder)
-    comparison = cp.compare(*flags.runs, **given(flags, CompareFlags, but=("runs", "as_json", "quiet")))
+    comparison = cp.compare(*flags.runs, **chosen(flags, CompareFlags, but=("runs", "as_json", "quiet")))
     print_found(comparison, as_json=flags.as_json)

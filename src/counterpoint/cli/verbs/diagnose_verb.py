@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import counterpoint as cp
-from counterpoint.cli.arguments import JsonFlags, SubjectFlags, array_or_name, given, option, subject_from
+from counterpoint.cli.arguments import JsonFlags, SubjectFlags, array_or_name, chosen, option, subject_from
 from counterpoint.cli.outputs import Level, health_code, print_found
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import as_run
@@ -52,7 +52,7 @@ def run(flags: DiagnoseFlags) -> int:
     if flags.fix is not None and (is_file or flags.encoder is not None):
         raise UsageError("--fix goes with a run: features and encoders from elsewhere have no config")
     samples = {"data": flags.data, "labels": flags.labels, "views": array_or_name(flags.views)}
-    look = given(flags, LookSettings)
+    look = chosen(flags, LookSettings)
     findings = cp.diagnose(subject, **samples, threshold=flags.threshold, **look, quiet=flags.quiet)
     print_found(findings, as_json=flags.as_json)
     if flags.pairs and not flags.as_json:

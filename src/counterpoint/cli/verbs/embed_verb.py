@@ -14,7 +14,7 @@ examples:
 import os
 
 import counterpoint as cp
-from counterpoint.cli.arguments import PROCESS, EncodingFlags, SubjectFlags, engine_from, given, option, subject_from
+from counterpoint.cli.arguments import PROCESS, EncodingFlags, SubjectFlags, chosen, engine_from, option, subject_from
 from counterpoint.cli.outputs import print_folder
 from counterpoint.core.errors import UsageError
 from counterpoint.core.ranks import part_of_ranks, read_ranks
@@ -49,7 +49,7 @@ def run(flags: EmbedFlags) -> None:
             raise UsageError("with --encoder give the samples only: counterpoint embed --encoder NAME DATA --out FILE")
         flags = flags.model_copy(update={"data": flags.subject, "subject": None})
     subject = subject_from(flags.subject, flags.encoder)
-    look = {**given(flags, LookSettings), "layer": flags.layer, "quiet": flags.quiet}
+    look = {**chosen(flags, LookSettings), "layer": flags.layer, "quiet": flags.quiet}
     engine = engine_from(flags)
     if flags.shards is not None or flags.share is not None or flags.engine != PROCESS:
         if flags.overwrite:

@@ -16,7 +16,7 @@ examples:
 from pathlib import Path
 
 import counterpoint as cp
-from counterpoint.cli.arguments import EncodingFlags, JsonFlags, SubjectFlags, engine_from, given, option, subject_from
+from counterpoint.cli.arguments import EncodingFlags, JsonFlags, SubjectFlags, chosen, engine_from, option, subject_from
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.errors import UsageError
 from counterpoint.core.ranks import HERE
@@ -47,7 +47,7 @@ def run(flags: EvaluateFlags) -> None:
     folder = RunFolder(Path(flags.subject)) if flags.subject is not None and flags.encoder is None else None
     has_seeds = folder is not None and folder.holds_seeds
     subject = flags.subject if has_seeds else subject_from(flags.subject, flags.encoder)
-    options = {name: getattr(flags, name) for name in (*SAMPLES, "quiet")} | given(flags, EvaluationSettings)
+    options = {name: getattr(flags, name) for name in (*SAMPLES, "quiet")} | chosen(flags, EvaluationSettings)
     engine = engine_from(flags)
     if engine is not HERE and subject is not None and flags.encoder is None and is_file_or_shards(subject):
         raise UsageError("--engine ray passes samples through an encoder; features are evaluated by one process")

@@ -15,7 +15,7 @@ import sys
 import textwrap
 
 import counterpoint as cp
-from counterpoint.cli.arguments import RunFlags, array_or_name, given, option
+from counterpoint.cli.arguments import RunFlags, array_or_name, chosen, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.export.export_record import ALL, FORMATS, ExportSettings
 
@@ -41,7 +41,7 @@ class ExportFlags(RunFlags, ExportSettings):
 
 def run(flags: ExportFlags) -> None:
     """Export, and print the table."""
-    options = given(flags, ExportFlags, but=("run", "data", "push_to_hub", "private", "as_json"))
+    options = chosen(flags, ExportFlags, but=("run", "data", "push_to_hub", "private", "as_json"))
     print_found(cp.export(flags.run, data=array_or_name(flags.data), **options), as_json=flags.as_json)
     if flags.push_to_hub is not None:
         print(cp.push_to_hub(flags.out, flags.push_to_hub, private=flags.private), file=sys.stderr)

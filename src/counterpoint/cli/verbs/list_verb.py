@@ -50,7 +50,7 @@ def run(flags: ListFlags) -> None:
         if flags.what != "recipes":
             raise UsageError(f"NAME is for `counterpoint list recipes NAME`, got {flags.name!r}")
         recipe = recipe_named(flags.name)
-        as_config = recipe.comment + dump_yaml(recipe.asked)  # `train --config` takes this text
+        as_config = recipe.comment + dump_yaml(recipe.nested)  # `train --config` takes this text
         print(json.dumps(asdict(recipe), indent=2) if flags.as_json else as_config.rstrip())
         return
     titles = [flags.what] if flags.what else list(LISTS)

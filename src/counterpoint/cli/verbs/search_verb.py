@@ -10,7 +10,7 @@ examples:
   counterpoint search runs/photos --duplicates --out copies.html
   counterpoint search runs/photos --duplicates --buckets 1000 --engine ray"""
 
-from counterpoint.cli.arguments import EngineFlags, Names, RunFlags, engine_from, given, option
+from counterpoint.cli.arguments import EngineFlags, Names, RunFlags, chosen, engine_from, option
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.errors import UsageError
 from counterpoint.search import SearchSettings
@@ -45,7 +45,7 @@ def run(flags: SearchFlags) -> None:
     from counterpoint.search.duplicates import Buckets, duplicates  # deferred: loads torch
     from counterpoint.search.searching import search  # deferred: loads torch
 
-    options = {"to": flags.to, "pictures": flags.out is not None, "quiet": flags.quiet, **given(flags, SearchSettings)}
+    options = {"to": flags.to, "pictures": flags.out is not None, "quiet": flags.quiet, **chosen(flags, SearchSettings)}
     with encoded_by(engine):
         if flags.duplicates:
             buckets = None if flags.buckets is None else Buckets(flags.buckets, engine)

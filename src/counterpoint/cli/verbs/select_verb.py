@@ -10,7 +10,7 @@ examples:
   counterpoint select runs/simclr runs/ncl --labels some.csv
   counterpoint select runs/simclr runs/ncl --data photos/ --engine ray"""
 
-from counterpoint.cli.arguments import EncodingFlags, JsonFlags, Names, array_or_name, engine_from, given, option
+from counterpoint.cli.arguments import EncodingFlags, JsonFlags, Names, array_or_name, chosen, engine_from, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.settings import LookSettings
 
@@ -34,5 +34,5 @@ def run(flags: SelectFlags) -> None:
     data = array_or_name(flags.data)
     labels = flags.labels if data is flags.data else array_or_name(flags.labels)  # a file goes with named data
     with encoded_by(engine):
-        selection = select(flags.runs, data=data, labels=labels, **given(flags, LookSettings), quiet=flags.quiet)
+        selection = select(flags.runs, data=data, labels=labels, **chosen(flags, LookSettings), quiet=flags.quiet)
     print_found(selection, as_json=flags.as_json)

@@ -9,7 +9,7 @@ examples:
   counterpoint spectrum runs/photos --batch-norm frozen --data moved/photos"""
 
 import counterpoint as cp
-from counterpoint.cli.arguments import RunFlags, array_or_name, given, option
+from counterpoint.cli.arguments import RunFlags, array_or_name, chosen, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.runs.curvature_record import CurvatureSettings
 
@@ -26,5 +26,5 @@ class SpectrumFlags(RunFlags, CurvatureSettings):
 def run(flags: SpectrumFlags) -> None:
     """Compute the spectrum and print it."""
     samples = {"data": array_or_name(flags.data), "labels": array_or_name(flags.labels)}
-    spectrum = cp.hessian_spectrum(flags.run, **samples, quiet=flags.quiet, **given(flags, CurvatureSettings))
+    spectrum = cp.hessian_spectrum(flags.run, **samples, quiet=flags.quiet, **chosen(flags, CurvatureSettings))
     print_found(spectrum, as_json=flags.as_json)

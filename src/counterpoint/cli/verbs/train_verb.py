@@ -18,7 +18,7 @@ folder."""
 
 from typing import Any
 
-from counterpoint.cli.arguments import JsonFlags, given, option
+from counterpoint.cli.arguments import JsonFlags, chosen, option
 from counterpoint.cli.outputs import print_trained
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
@@ -58,12 +58,12 @@ def run(flags: TrainFlags, settings: dict[str, Any]) -> None:
         job = launch(flags, settings, (*words, *(() if flags.diagnosis else ("--no-diagnosis",))))
         print(f"job {job.job_id}: {shown(job.paths.stderr)}")
         return
-    if given(flags, LaunchSettings):
+    if chosen(flags, LaunchSettings):
         raise UsageError("--nodes, --per-node and --minutes go with --launch slurm (or local)")
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.runs.training import train_from  # deferred: loads torch
-    from counterpoint.runs.user_inputs import Given  # deferred: loads torch
+    from counterpoint.runs.user_inputs import UserInputs  # deferred: loads torch
 
-    how = given(flags, TrainFlags, but=("config", "diagnosis", "as_json", "quiet"))
-    trained = train_from(settings, Given(), reporter=Reporter(quiet=flags.quiet), **how)
+    how = chosen(flags, TrainFlags, but=("config", "diagnosis", "as_json", "quiet"))
+    trained = train_from(settings, UserInputs(), reporter=Reporter(quiet=flags.quiet), **how)
     print_trained(trained, judged=flags.diagnosis and (flags.as_json or not flags.quiet), as_json=flags.as_json)

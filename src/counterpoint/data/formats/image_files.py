@@ -78,7 +78,7 @@ class Room:
         self._changed = threading.Condition()
 
     @contextmanager
-    def taken(self, size: int) -> Iterator[None]:
+    def reserved(self, size: int) -> Iterator[None]:
         """Hold some bytes, at most all there are."""
         if size < UNCOUNTED_BYTES:
             yield
@@ -180,7 +180,7 @@ def decode(
             num_bytes = min(decoded_bytes(image, is_turned=True), MAX_DECODED_BYTES)
         if before is not None:
             before(image)
-    with DECODED.taken(num_bytes), closing(image):  # pixels go before the room for them is another's
+    with DECODED.reserved(num_bytes), closing(image):  # pixels go before the room for them is another's
         with _one_reason():
             # Opening reads the header alone; damage among the pixels shows here.
             image.load()

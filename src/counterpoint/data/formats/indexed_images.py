@@ -78,7 +78,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Known:
+class EarlierIndex:
     """Rows of an earlier index, and the stamps of the files of samples then and now."""
 
     rows: Mapping[tuple[str, str], Row]  # by file and name
@@ -128,7 +128,7 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     # Stamped before any byte is read: a file that changes meanwhile has another stamp at the next start.
     files = {place: absolute(place) for place in dict.fromkeys(image.path for image in images)}
     now = {file: stamp_of(place) for place, file in files.items()}
-    earlier = Known({(row.file, row.name): row for row in cached.rows}, cached.stamps, now, files)
+    earlier = EarlierIndex({(row.file, row.name): row for row in cached.rows}, cached.stamps, now, files)
     side, notes = settings.image_size, {}
     if side == "auto":
         side, notes["source.image_size"] = choose_side(images, earlier, listing.read)
@@ -177,7 +177,7 @@ def _unread(name: str, listing: Listing, settings: SourceSettings) -> Source:
     return source_of(name, store, (3, side, side), labels, **fields)
 
 
-def _index(listing: Listing, earlier: Known, progress: Progress, pixels_N: Tensor | None) -> list[Row]:
+def _index(listing: Listing, earlier: EarlierIndex, progress: Progress, pixels_N: Tensor | None) -> list[Row]:
     """One row per image; a row that did not change is taken from the earlier manifest, unless its pixels are wanted."""
 
     def bytes_of(image: Located) -> int:
@@ -199,7 +199,7 @@ def _index(listing: Listing, earlier: Known, progress: Progress, pixels_N: Tenso
 
         file, num_bytes = earlier.files[image.path], bytes_of(image)
         content, shape, reason = b"", ImageSize(0, 0), ""
-        with ENCODED.taken(min(num_bytes, MAX_ENCODED_BYTES) if listing.read is read_bytes else 0):
+        with ENCODED.reserved(min(num_bytes, MAX_ENCODED_BYTES) if listing.read is read_bytes else 0):
             try:
                 content = listing.read(image)
                 plain = decode_plain(content)
@@ -223,7 +223,7 @@ def _index(listing: Listing, earlier: Known, progress: Progress, pixels_N: Tenso
     return [replace(row, id=next(ids) if row.status == "ok" else None) for row in rows]
 
 
-def _refuse_altered(name: str, listing: Listing, earlier: Known, rows: Sequence[Row]) -> None:
+def _refuse_altered(name: str, listing: Listing, earlier: EarlierIndex, rows: Sequence[Row]) -> None:
     """Stop when samples are not those that were indexed; one that was bad was never trained on and may change."""
     altered = []
     for row in rows:
@@ -242,7 +242,7 @@ def _refuse_altered(name: str, listing: Listing, earlier: Known, rows: Sequence[
         )
 
 
-def choose_side(images: Sequence[Located], earlier: Known | None, read: Read) -> tuple[int, str]:
+def choose_side(images: Sequence[Located], earlier: EarlierIndex | None, read: Read) -> tuple[int, str]:
     """Side for photographs: the median short side, at most 64, a multiple of 8."""
 
     def size_of(image: Located) -> ImageSize | None:

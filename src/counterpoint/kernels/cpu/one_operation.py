@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 
 from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed
-from counterpoint.core.thread_parts import alone
+from counterpoint.core.thread_parts import single_threaded
 from counterpoint.kernels.contract import NUM_TERMS, PairFunction, PairScores
 from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.differentiable import Gradient, PairProblem, reduce
@@ -25,11 +25,11 @@ from counterpoint.kernels.select import LARGEST_SMALL, is_free, select
 Product = Callable[[Sequence[Tensor]], Sequence[Tensor]]  # of the Hessian with a change of the inputs
 
 
-class Found(NamedTuple):
-    """Result of a route."""
+class Outcome(NamedTuple):
+    """The value and the gradients that a route returns."""
 
     value: Tensor
-    gradients: Sequence[Tensor] = ()  # one for each input; empty if none was asked for
+    gradients: Sequence[Tensor] = ()  # one for each input; empty if none is wanted
     hessian: Callable[[], Product] | None = None  # makes what all products share; None: by the general route
 
 
@@ -41,7 +41,7 @@ class Route(Protocol):
         """The same loss for any such inputs, differentiable to any order."""
         ...
 
-    def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> Outcome | None:
         """Return value and gradient, without recorded derivatives; None if only the general route is exact."""
         ...
 
@@ -60,7 +60,7 @@ class _OneOperation(torch.autograd.Function):
             with torch.set_grad_enabled(wants_gradient):
                 leaves = [tensor.detach().requires_grad_(wants_gradient) for tensor in inputs]
                 value = route.general(*leaves)
-            result = Found(value.detach(), torch.autograd.grad(value, leaves) if wants_gradient else ())
+            result = Outcome(value.detach(), torch.autograd.grad(value, leaves) if wants_gradient else ())
         # The route itself is not kept: it holds vectors that nothing asks for once the gradient is there.
         ctx.general, ctx.hessian, ctx.num_inputs = route.general, result.hessian, len(inputs)
         ctx.save_for_backward(*inputs, *result.gradients)
@@ -70,7 +70,7 @@ class _OneOperation(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         # Gradients are recorded in backward under create_graph only.
         if not torch.is_grad_enabled():
-            with alone():  # a second thread of torch's would spin into the next call, in the place of ours
+            with single_threaded():  # a second thread of torch's would spin into the next call, in the place of ours
                 return None, None, *(upstream[0] * gradient for gradient in ctx.saved_tensors[ctx.num_inputs :])
         if ctx.hessian is not None:
             kept = upstream[0], *ctx.saved_tensors
@@ -130,7 +130,7 @@ def is_small(num_pairs: int, most: int = LARGEST_SMALL) -> bool:
 def ordinary_lengths(vectors_VD: Tensor) -> Tensor | None:
     """Length of each vector along the last dimension, which stays; None if one is zero, extreme or not finite."""
     # Split over threads, operations as small as these would wait for the other cores.
-    with alone():
+    with single_threaded():
         length_V1 = torch.linalg.vector_norm(vectors_VD, dim=-1, keepdim=True)
         shortest, longest = torch.aminmax(length_V1)
     # NaN fails every comparison: asked like this, it takes the general route, which names it.

@@ -16,7 +16,7 @@ from torch import Tensor
 from counterpoint.core.numerics import by_rows
 from counterpoint.core.processor_routines import add_product_, exp_, multiply
 from counterpoint.core.stored_rows import row_slices
-from counterpoint.core.thread_parts import in_turn
+from counterpoint.core.thread_parts import ordered_writes
 from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
 
 TILE_ROWS, TILE_COLUMNS = 512, 512  # 1 MiB of float32: two such buffers stay in a core's cache
@@ -100,7 +100,7 @@ class Tiles:
 
         if self.scores.terms.anchors_ND.device.type == "cpu":
             num_pairs = len(self.scores.terms.anchors_ND) * len(self.scores.keys_MD)
-            in_turn(
+            ordered_writes(
                 self._places(),
                 start,
                 # One number for the rows, and one for the columns; columns that are not rows have negative ones.

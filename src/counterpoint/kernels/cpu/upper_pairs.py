@@ -32,9 +32,9 @@ from torch import Tensor
 
 from counterpoint.core.numerics import take_radial
 from counterpoint.core.processor_routines import add_product_, exponent_unit, multiply
-from counterpoint.core.thread_parts import alone, blocks, each_block, joined, only_values, own_rows
+from counterpoint.core.thread_parts import blocks, each_block, joined, only_values, own_rows, single_threaded
 from counterpoint.kernels.contract import Elementwise, softplus
-from counterpoint.kernels.cpu.one_operation import Found, Product, is_small, one_operation, ordinary_lengths
+from counterpoint.kernels.cpu.one_operation import Outcome, Product, is_small, one_operation, ordinary_lengths
 from counterpoint.kernels.cpu.tiles import common_reference, exponentials_, is_exact
 from counterpoint.kernels.select import LARGEST_KEPT, LARGEST_SMALL, SMALL_BATCH, note
 
@@ -61,11 +61,11 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         score_HW = multiply(own_HD, other_WD.t(), scale=self.scale * unit, room_HW=out_HW)
         return exponentials_(score_HW, self.reference, unit)
 
-    def find(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Found | None:
+    def find(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Outcome | None:
         """Return value, and gradient for the raw vectors, which came in several parts; None if c is not exact."""
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
         if num <= STRIP:
-            with only_values(), alone():
+            with only_values(), single_threaded():
                 return self._find_whole(loss, num_inputs, wants_gradient=wants_gradient)
         # A quarter: three steps wake a thread each, which did not pay for 512 vectors of 128 features.
         strips, num_products = blocks(num, 2, STRIP), num * unit_VD.numel() // 4
@@ -97,7 +97,7 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
 
         with only_values():
             strip_sums = each_block(strips, exponentials, num_products)
-            with alone():
+            with single_threaded():
                 sum_V = joined([sums[0] for sums in strip_sums])
                 # Sums follow the order of strips: the same bits for any number of threads.
                 for rows, sums in zip(strips[:-1], strip_sums, strict=False):
@@ -107,11 +107,11 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
                 note(SMALL_BATCH)
                 value, factor_V, pull = loss.of_sums(sum_V)
             if not wants_gradient:
-                return Found(value)
+                return Outcome(value)
             each_block(strips, weights, num_products)
-            return Found(value, joined(each_block(strips, products, num_products)).chunk(num_inputs))
+            return Outcome(value, joined(each_block(strips, products, num_products)).chunk(num_inputs))
 
-    def _find_whole(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Found | None:
+    def _find_whole(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Outcome | None:
         """The same for one strip: 32 pairs would notice the calls that several take."""
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
         rows = slice(0, num)
@@ -123,12 +123,12 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         note(SMALL_BATCH)
         value, factor_V, pull = loss.of_sums(sum_V)
         if not wants_gradient:
-            return Found(value)
+            return Outcome(value)
         weight_VV = exp_VV.mul_(factor_V[:, None] + factor_V)
         loss.attract(weight_VV, rows, pull)
         along_VD = multiply(weight_VV, unit_VD)
         take_radial(along_VD, unit_VD)
-        return Found(value, along_VD.div_(self.length_V1).chunk(num_inputs))
+        return Outcome(value, along_VD.div_(self.length_V1).chunk(num_inputs))
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _unit_vectors(scale: float, *views: Tensor) -> _UnitVectors | None:
     num = sum(view.shape[0] for view in views)  # ``len`` of a tensor is a function in Python
     if reference is None or not is_small(num * num, LARGEST_KEPT):
         return None
-    with alone():
+    with single_threaded():
         raw_VD = joined([view.detach() for view in views])
         length_V1 = ordinary_lengths(raw_VD)
         return None if length_V1 is None else _UnitVectors(raw_VD / length_V1, length_V1, scale, reference)
@@ -171,12 +171,12 @@ class _TwoViews(NamedTuple):
     def general(self) -> Callable[..., Tensor]:
         return self.loss.general
 
-    def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> Outcome | None:
         result = self.vectors.find(self, 2, wants_gradient=wants_gradient)
         # The Hessian takes several whole matrices.
         if result is None or self.vectors.unit_VD.shape[0] ** 2 > LARGEST_SMALL:
             return result
-        return Found(result.value, result.gradients, partial(_hessian, self))
+        return Outcome(result.value, result.gradients, partial(_hessian, self))
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
         """Set the pairs that do not count to zero in a strip, whose first column is that of its first row."""
@@ -237,7 +237,7 @@ def _hessian(route: _TwoViews) -> Product:
         return negative_VV
 
     # Values that all products share.
-    with alone(), only_values():
+    with single_threaded(), only_values():
         exp_VV = vectors.exponentials(unit_VD, unit_VD, unit_VD.new_empty(len(unit_VD), len(unit_VD)))
         route.erase(exp_VV, rows_of_all)
         sum_V = exp_VV.sum(1)
@@ -255,7 +255,7 @@ def _hessian(route: _TwoViews) -> Product:
         inward_V1 = (along_VD * unit_VD).sum(1, keepdim=True)
 
     def product(tangents: Sequence[Tensor]) -> Sequence[Tensor]:
-        with alone(), only_values():
+        with single_threaded(), only_values():
             tangent_VD = torch.cat(list(tangents))
             # Along x / |x|: nothing along the unit vector, the rest over the length.
             radial_V1 = (tangent_VD * unit_VD).sum(1, keepdim=True)
@@ -285,7 +285,7 @@ def supervised_loss(x_VD: Tensor, class_V: Tensor, scale: float, general: Callab
     vectors = _unit_vectors(scale, x_VD)
     if vectors is None:
         return None
-    with alone():
+    with single_threaded():
         _, class_V, counts_C = torch.unique(class_V, return_inverse=True, return_counts=True)
     return one_operation(_OneSet(vectors, class_V, counts_C, general), x_VD)
 
@@ -299,7 +299,7 @@ class _OneSet:
     counts_C: Tensor
     general: Callable[..., Tensor]
 
-    def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> Outcome | None:
         return self.vectors.find(self, 1, wants_gradient=wants_gradient)
 
     @cached_property

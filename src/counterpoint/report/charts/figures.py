@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from counterpoint.diagnostics.finding import Level
 from counterpoint.report.markup import Attribute, Child, Markup, coordinate, element, join, prose
-from counterpoint.report.run_record import PLACES, UNTRAINED, RunRecord
+from counterpoint.report.run_reading import PLACES, UNTRAINED, RunRecord
 
 WIDE, HALF, THIRD, NARROW = 620.0, 470.0, 310.0, 330.0
 Draw = Callable[[float], Markup]

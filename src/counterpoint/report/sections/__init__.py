@@ -6,7 +6,7 @@ from functools import cache
 
 from counterpoint.core.catalogues import loaded
 from counterpoint.report.markup import Markup
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 
 Fill = Callable[[Sequence[RunRecord]], Markup]
 

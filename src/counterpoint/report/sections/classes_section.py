@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from counterpoint.diagnostics.evidence import ClassRecord, ClassRow
 from counterpoint.report.charts.figures import data_table, missing, readings, run_title
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, listing, number, percent
 

@@ -5,7 +5,7 @@ from statistics import median
 
 from counterpoint.report.charts.figures import data_table, run_tag
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, duration, number
 
@@ -44,7 +44,7 @@ def why(run: RunRecord, name: str) -> str:
     """Say why a setting has its value: the reason of an automatic choice, given, or default."""
     if reason := run.reasons.get(name):
         return reason
-    return UNKNOWN if run.asked is None else ASKED if name in run.asked else DEFAULT
+    return UNKNOWN if run.config_names is None else ASKED if name in run.config_names else DEFAULT
 
 
 def _settings(runs: Sequence[RunRecord]) -> Markup:
@@ -54,7 +54,7 @@ def _settings(runs: Sequence[RunRecord]) -> Markup:
     if len(runs) == 1:
         listed = [name for name in names if why(runs[0], name) in (ASKED, UNKNOWN)]
         words = f"{count(len(names), 'setting')}, {len(listed)} of them given."
-        if runs[0].asked is None:
+        if runs[0].config_names is None:
             words = "config.yaml is missing: which settings were given is not known."
     else:
         listed = [name for name in names if len({run.settings.get(name) for run in runs}) > 1]

@@ -8,7 +8,7 @@ from counterpoint.report.charts.chart_frame import ChartText, evenly_chosen, lin
 from counterpoint.report.charts.drawings import Line, Reference, line_drawing
 from counterpoint.report.charts.figures import Style, data_table, figure, panel_width, readings, run_title
 from counterpoint.report.markup import Markup, join
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, number, percent
 from counterpoint.runs.curvature_record import HessianSpectrum

@@ -10,7 +10,7 @@ from counterpoint.evaluation.map_samples import Collection
 from counterpoint.report.charts.figures import absences, choice, columns, readings, run_title
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import NO_BREAK, count, number, percent
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from counterpoint.core.metric import KEEPING, in_condition, is_apart
-from counterpoint.core.run_records import EvaluationRow, corruption_means
+from counterpoint.core.schemas import EvaluationRow, corruption_means
 from counterpoint.report.charts.chart_frame import ChartText, percent_axis
 from counterpoint.report.charts.drawings import IntervalGroup, IntervalRow, interval_drawing
 from counterpoint.report.charts.figures import Style, absences, data_table, figure, readings, run_style, run_tag
 from counterpoint.report.markup import Child, Markup, element, join
-from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
+from counterpoint.report.run_reading import REPRESENTATION, RunRecord, flatten
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import best_baseline, difference_words, evaluated, metric_of, why_unpaired
 from counterpoint.report.wording import count, figure_of, interval, listing, number, sized

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from counterpoint.diagnostics.finding import LEVELS, Finding
 from counterpoint.report.charts.figures import badge, columns, missing, run_title
 from counterpoint.report.markup import Markup, element, join, prose
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.verdict_section import by_severity, finding_anchor
 from counterpoint.report.wording import count, listing, number

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from counterpoint.report.markup import Markup, element
-from counterpoint.report.run_record import PLACES, RunRecord
+from counterpoint.report.run_reading import PLACES, RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import DIAGNOSTICS, EVALUATION, metric_of
 from counterpoint.report.wording import listing, number

@@ -10,11 +10,11 @@ from itertools import combinations
 
 from counterpoint.core.metric import Metric, Unit, described_metrics, metric_under
 from counterpoint.core.paired_shares import Difference, corrected, written_p
-from counterpoint.core.run_records import BASELINES, EvaluationRow
+from counterpoint.core.schemas import BASELINES, EvaluationRow
 from counterpoint.diagnostics.gain import CLASSIFIERS, UNTRAINED_ENCODER, commonest
 from counterpoint.report.charts.figures import data_table, run_tag
 from counterpoint.report.markup import Child, Markup, element, join, prose
-from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, RunRecord
+from counterpoint.report.run_reading import EMBEDDING, REPRESENTATION, RunRecord
 from counterpoint.report.wording import figure_of, interval, listing, percent, sized
 
 SHORT_NAMES = {UNTRAINED_ENCODER: "untrained encoder"}  # any other baseline is the raw input

@@ -17,7 +17,7 @@ from counterpoint.report.charts.figures import RUN_SIGNS, absences, choice, data
 from counterpoint.report.map_layout import GRID, on_grid
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, number, percent
 

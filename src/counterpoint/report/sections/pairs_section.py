@@ -18,7 +18,7 @@ from counterpoint.report.charts.figures import (
     run_tag,
 )
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, UNTRAINED, Histogram, RunRecord
+from counterpoint.report.run_reading import EMBEDDING, REPRESENTATION, UNTRAINED, Histogram, RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import NO_BREAK, cosine, count, number, percent
 

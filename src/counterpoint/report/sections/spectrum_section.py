@@ -24,7 +24,7 @@ from counterpoint.report.charts.figures import (
     run_tag,
 )
 from counterpoint.report.markup import Markup, element, join
-from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, RunRecord
+from counterpoint.report.run_reading import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import DIAGNOSTICS
 from counterpoint.report.wording import figure_of, number

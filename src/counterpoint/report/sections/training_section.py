@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from counterpoint.core.run_records import EpochRecord
+from counterpoint.core.schemas import EpochRecord
 from counterpoint.report.charts.chart_frame import Axis, ChartText, evenly_chosen, linear_axis
 from counterpoint.report.charts.drawings import MAX_VERTICES, Line, Reference, line_drawing
 from counterpoint.report.charts.figures import (
@@ -18,7 +18,7 @@ from counterpoint.report.charts.figures import (
     run_tag,
 )
 from counterpoint.report.markup import Markup, join
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, number, percent
 

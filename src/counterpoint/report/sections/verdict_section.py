@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from counterpoint.core.run_records import EvaluationRow
+from counterpoint.core.schemas import EvaluationRow
 from counterpoint.diagnostics.finding import LEVELS, Finding
 from counterpoint.diagnostics.gain import CLASSIFIERS, LEARNED, gains
 from counterpoint.evaluation.map_samples import NOBODY, Collection
@@ -13,7 +13,7 @@ from counterpoint.report.charts.chart_frame import evenly_chosen
 from counterpoint.report.charts.figures import badge, columns, data_table, missing, run_tag, run_title
 from counterpoint.report.markup import Child, Markup, element, join, prose
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, drawn_sheet, pictures_of
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_reading import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import baselines, chance_of, evaluated, metric_of, side_by_side
 from counterpoint.report.wording import count, interval, number, percent

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from counterpoint.core.derived_files import check_run, read_derived
 from counterpoint.core.errors import CounterpointError, RunError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
-from counterpoint.core.run_records import EpochRecord, EvaluationRecord, EvaluationRow, Model, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run
+from counterpoint.core.schemas import EpochRecord, EvaluationRecord, EvaluationRow, Model, RunStatus, read_record
 from counterpoint.core.terminal_text import printable
 from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.core.validation import parse_yaml
@@ -53,7 +53,7 @@ class RunRecord:
     order: int
     card: RunStatus
     settings: Mapping[str, str] = field(default_factory=dict)
-    asked: frozenset[str] | None = None  # None: config.yaml is missing
+    config_names: frozenset[str] | None = None  # None: config.yaml is missing
     reasons: Mapping[str, str] = field(default_factory=dict)
     epochs: tuple[EpochRecord, ...] = ()
     evaluation: EvaluationRecord | None = None
@@ -127,7 +127,7 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         card=_read_card(folder),
         # resolved.yaml has defaults and automatic choices, too; config.yaml only what was asked for.
         settings=flatten(resolved),
-        asked=None if config is None else frozenset(flatten(config)),
+        config_names=None if config is None else frozenset(flatten(config)),
         reasons=flatten(reasons if isinstance(reasons, dict) else {}),
         epochs=tuple(read_record(EpochRecord, fit(record), folder.metrics.name) for record in folder.read_metrics()),
         evaluation=evaluation,
