@@ -92,7 +92,8 @@ def test_geometry_loads_what_it_computes_with(loaded: dict[str, tuple[int, set[s
     assert modules.isdisjoint(set(LIBRARIES) - {"torch", "numpy", "scipy", "PIL"})
     others = (
         "counterpoint.data.sources",
-        "counterpoint.engine",
+        "counterpoint.engine.engine",
+        "counterpoint.engine.loop",
         "counterpoint.evaluation",
         "counterpoint.runs.training",
     )
