@@ -41,7 +41,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_what_cannot_be_measured_is_refused_in_one_line(
     run: cp.Run, asked: dict[str, Any], kind: type[Exception], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("counterpoint.evaluation.protocol.gather", lambda *_: pytest.fail("began to measure"))
+    monkeypatch.setattr("counterpoint.evaluation.protocol.gather_features", lambda *_: pytest.fail("began to measure"))
     with pytest.raises(kind, match=sentence) as caught:
         cp.evaluate(run, quiet=True, **asked)
     assert "\n" not in str(caught.value)
