@@ -132,7 +132,7 @@ class LookSettings(PartSettings):
     cache: bool = option("keep features in the cache, and take them from there", True)
 
 
-class Views(Settings, Generic[Open]):
+class ViewNumbers(Settings, Generic[Open]):
     """The random changes that make views of a sample; a field left at auto comes from the preset."""
 
     preset: str = option(
@@ -179,7 +179,7 @@ class Views(Settings, Generic[Open]):
     local_scale: Pair | Open = option("share of the area that a local view's crop keeps, lowest and highest", "auto")
 
 
-ViewSettings = Views[Auto]
+ViewSettings = ViewNumbers[Auto]
 
 
 class ProjectorSettings(Settings):

@@ -21,7 +21,7 @@ from torch import Tensor
 from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.core.processor_routines import add_product_
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms, softplus
-from counterpoint.kernels.cpu.one_operation import Outcome, one_operation
+from counterpoint.kernels.cpu.one_operation import RouteResult, one_operation
 from counterpoint.kernels.cpu.tiles import Tile, Tiles, common_reference, exponentials_, is_exact
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.select import is_free
@@ -289,7 +289,7 @@ class _InTiles:
     def general(self, z_VD: Tensor) -> Tensor:
         return _general(z_VD, self.classes)
 
-    def find(self, *inputs: Tensor, wants_gradient: bool) -> Outcome | None:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> RouteResult | None:
         (z_VD,), classes = inputs, self.classes
         reference = common_reference(classes.scale, z_VD.dtype)
         if reference is None or not is_free():
@@ -308,7 +308,7 @@ class _InTiles:
         if reference and not is_exact(log_sum_A, len(z_VD)):
             return None
         value = _total(log_sum_A + reference, z_VD, classes)
-        return Outcome(value, (_gradient(z_VD, sum_A, reference, classes),) if wants_gradient else ())
+        return RouteResult(value, (_gradient(z_VD, sum_A, reference, classes),) if wants_gradient else ())
 
 
 def _gradient(z_VD: Tensor, sum_A: Tensor, reference: float, classes: Classes) -> Tensor:

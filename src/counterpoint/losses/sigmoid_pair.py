@@ -16,7 +16,7 @@ from counterpoint.core.processor_routines import multiply
 from counterpoint.core.thread_parts import blocks, each_block, joined, own_rows, single_threaded
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import SOFTPLUS, PairMask, PairScores, ScoreTerms, softplus
-from counterpoint.kernels.cpu.one_operation import Outcome, is_small, one_operation, ordinary_lengths, reduce_total
+from counterpoint.kernels.cpu.one_operation import RouteResult, is_small, one_operation, ordinary_lengths, reduce_total
 from counterpoint.kernels.select import SMALL_BATCH, note
 from counterpoint.losses.bimodal import LogitScale
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
@@ -194,7 +194,7 @@ class _AllPairs:
     general: Callable[..., Tensor]
     lengths: Tensor  # (2, n, 1)
 
-    def find(self, *inputs: Tensor, wants_gradient: bool) -> Outcome:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> RouteResult:
         z0, z1, scale, bias = inputs
         note(SMALL_BATCH)
         with single_threaded():
@@ -229,12 +229,12 @@ class _AllPairs:
         loss_N, *of_gradient = (joined(list(part)) for part in parts)
         value = loss_N.sum() / len(z0)
         if not wants_gradient:
-            return Outcome(value)
+            return RouteResult(value)
         gradient_0, along_N1, sum_N = of_gradient
         # After all rows: a column takes its weights from every block of them.
         gradient_1 = joined(each_block(rows_of_all, of_second, num_products))
         # dL/dt sums w_ij <x_i, y_j>: per row the part along x_i, which was taken out of the gradient. dL/db sums w_ij.
-        return Outcome(value, (gradient_0, gradient_1, along_N1.sum() / len(z0), sum_N.sum() / len(z0)))
+        return RouteResult(value, (gradient_0, gradient_1, along_N1.sum() / len(z0), sum_N.sum() / len(z0)))
 
 
 def _tangential(along_HD: Tensor, unit_HD: Tensor, factor_H1: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Never
 
 from counterpoint.core.errors import UsageError, unknown_name
-from counterpoint.core.settings import Views, ViewSettings
+from counterpoint.core.settings import ViewNumbers, ViewSettings
 from counterpoint.core.user_objects import CUSTOM
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ LIGHT = 128
 NO_COLOUR = "no colour to change, and mirror images may mean something else"
 
 
-ViewPlan = Views[Never]  # every number of the views; none is ``auto``
+ViewPlan = ViewNumbers[Never]  # every number of the views; none is ``auto``
 
 
 def choose_preset(kind: "Kind", shape: tuple[int, ...], looks: "Looks | None" = None) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from counterpoint.kernels.select import LARGEST_SMALL, is_free, select
 Product = Callable[[Sequence[Tensor]], Sequence[Tensor]]  # of the Hessian with a change of the inputs
 
 
-class Outcome(NamedTuple):
+class RouteResult(NamedTuple):
     """The value and the gradients that a route returns."""
 
     value: Tensor
@@ -41,7 +41,7 @@ class Route(Protocol):
         """The same loss for any such inputs, differentiable to any order."""
         ...
 
-    def find(self, *inputs: Tensor, wants_gradient: bool) -> Outcome | None:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> RouteResult | None:
         """Return value and gradient, without recorded derivatives; None if only the general route is exact."""
         ...
 
@@ -60,7 +60,7 @@ class _OneOperation(torch.autograd.Function):
             with torch.set_grad_enabled(wants_gradient):
                 leaves = [tensor.detach().requires_grad_(wants_gradient) for tensor in inputs]
                 value = route.general(*leaves)
-            result = Outcome(value.detach(), torch.autograd.grad(value, leaves) if wants_gradient else ())
+            result = RouteResult(value.detach(), torch.autograd.grad(value, leaves) if wants_gradient else ())
         # The route itself is not kept: it holds vectors that nothing asks for once the gradient is there.
         ctx.general, ctx.hessian, ctx.num_inputs = route.general, result.hessian, len(inputs)
         ctx.save_for_backward(*inputs, *result.gradients)

@@ -34,7 +34,7 @@ from counterpoint.core.numerics import take_radial
 from counterpoint.core.processor_routines import add_product_, exponent_unit, multiply
 from counterpoint.core.thread_parts import blocks, each_block, joined, only_values, own_rows, single_threaded
 from counterpoint.kernels.contract import Elementwise, softplus
-from counterpoint.kernels.cpu.one_operation import Outcome, Product, is_small, one_operation, ordinary_lengths
+from counterpoint.kernels.cpu.one_operation import Product, RouteResult, is_small, one_operation, ordinary_lengths
 from counterpoint.kernels.cpu.tiles import common_reference, exponentials_, is_exact
 from counterpoint.kernels.select import LARGEST_KEPT, LARGEST_SMALL, SMALL_BATCH, note
 
@@ -61,7 +61,7 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         score_HW = multiply(own_HD, other_WD.t(), scale=self.scale * unit, room_HW=out_HW)
         return exponentials_(score_HW, self.reference, unit)
 
-    def find(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Outcome | None:
+    def find(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> RouteResult | None:
         """Return value, and gradient for the raw vectors, which came in several parts; None if c is not exact."""
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
         if num <= STRIP:
@@ -107,11 +107,11 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
                 note(SMALL_BATCH)
                 value, factor_V, pull = loss.of_sums(sum_V)
             if not wants_gradient:
-                return Outcome(value)
+                return RouteResult(value)
             each_block(strips, weights, num_products)
-            return Outcome(value, joined(each_block(strips, products, num_products)).chunk(num_inputs))
+            return RouteResult(value, joined(each_block(strips, products, num_products)).chunk(num_inputs))
 
-    def _find_whole(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Outcome | None:
+    def _find_whole(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> RouteResult | None:
         """The same for one strip: 32 pairs would notice the calls that several take."""
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
         rows = slice(0, num)
@@ -123,12 +123,12 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         note(SMALL_BATCH)
         value, factor_V, pull = loss.of_sums(sum_V)
         if not wants_gradient:
-            return Outcome(value)
+            return RouteResult(value)
         weight_VV = exp_VV.mul_(factor_V[:, None] + factor_V)
         loss.attract(weight_VV, rows, pull)
         along_VD = multiply(weight_VV, unit_VD)
         take_radial(along_VD, unit_VD)
-        return Outcome(value, along_VD.div_(self.length_V1).chunk(num_inputs))
+        return RouteResult(value, along_VD.div_(self.length_V1).chunk(num_inputs))
 
 
 @dataclass(frozen=True)
@@ -171,12 +171,12 @@ class _TwoViews(NamedTuple):
     def general(self) -> Callable[..., Tensor]:
         return self.loss.general
 
-    def find(self, *inputs: Tensor, wants_gradient: bool) -> Outcome | None:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> RouteResult | None:
         result = self.vectors.find(self, 2, wants_gradient=wants_gradient)
         # The Hessian takes several whole matrices.
         if result is None or self.vectors.unit_VD.shape[0] ** 2 > LARGEST_SMALL:
             return result
-        return Outcome(result.value, result.gradients, partial(_hessian, self))
+        return RouteResult(result.value, result.gradients, partial(_hessian, self))
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
         """Set the pairs that do not count to zero in a strip, whose first column is that of its first row."""
@@ -299,7 +299,7 @@ class _OneSet:
     counts_C: Tensor
     general: Callable[..., Tensor]
 
-    def find(self, *inputs: Tensor, wants_gradient: bool) -> Outcome | None:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> RouteResult | None:
         return self.vectors.find(self, 1, wants_gradient=wants_gradient)
 
     @cached_property

@@ -21,7 +21,7 @@ from torch import Tensor
 from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed
 from counterpoint.kernels import select
 from counterpoint.kernels.contract import EXPONENTIAL, PairScores, ScoreTerms
-from counterpoint.kernels.cpu.one_operation import Outcome, one_operation
+from counterpoint.kernels.cpu.one_operation import RouteResult, one_operation
 from counterpoint.kernels.cpu.upper_pairs import SmallLoss
 from counterpoint.kernels.triton.triton_pairs import HALF, TritonPairs, shared_memory, why_not
 from counterpoint.kernels.triton.triton_records import (
@@ -119,7 +119,7 @@ class FusedTwoViews:
         """The loss by the general route."""
         return self.loss.general(z0.float(), z1.float())
 
-    def find(self, *inputs: Tensor, wants_gradient: bool) -> Outcome | None:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> RouteResult | None:
         """Return value and gradient, in float32; None if programs do not start."""
         run = partial(self._find, *inputs, wants_gradient=wants_gradient)
         result = select.unless_it_fails(self.choice.name, run)
@@ -127,7 +127,7 @@ class FusedTwoViews:
             select.note(self.choice)
         return result
 
-    def _find(self, z0: Tensor, z1: Tensor, *, wants_gradient: bool) -> Outcome:
+    def _find(self, z0: Tensor, z1: Tensor, *, wants_gradient: bool) -> RouteResult:
         from counterpoint.kernels.triton import triton_launch, triton_programs  # deferred: both need triton
 
         (n, d), loss, shared = z0.shape, self.loss, shared_memory(z0.device)
@@ -147,7 +147,7 @@ class FusedTwoViews:
         r_V = r_V + loss.margin if loss.margin else r_V
         value = loss.phi_of_log(r_V).sum() * self.weight
         if not wants_gradient:
-            return Outcome(value)
+            return RouteResult(value)
         slope_V = loss.slope_of_log(r_V)
         most = None
         if self.dtype == torch.float16:  # whose numbers end at 6e-8
@@ -160,4 +160,4 @@ class FusedTwoViews:
         gradients = Views(torch.empty_like(z0, dtype=torch.float32), torch.empty_like(z1, dtype=torch.float32))
         pull_sums = PullSums(sums.total_OD, slope_V)
         launch(triton_programs.pull_pairs[grid], z0, views, pull_sums, gradients, n, loss.scale * self.weight)
-        return Outcome(value, gradients if most is None else [gradient * most for gradient in gradients])
+        return RouteResult(value, gradients if most is None else [gradient * most for gradient in gradients])
